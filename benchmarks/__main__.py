@@ -11,7 +11,17 @@ HERE = Path(__file__).resolve().parent
 ALONE = ["compile_time.py", "transports.py"]
 ON_ALL_GPUS = ["collectives.py", "gemms.py", "host_time.py", "model.py"]
 BETWEEN_GPUS = [  # of two or more; the last two are of one GPU, started likewise
-    *("norm.py", "decode.py", "moe.py", "taxes.py", "waits.py", "nonblocking.py", "grouped_gemm.py", "decode_gemms.py"),
+    *(
+        "model_backward.py",
+        "norm.py",
+        "decode.py",
+        "moe.py",
+        "taxes.py",
+        "waits.py",
+        "nonblocking.py",
+        "grouped_gemm.py",
+        "decode_gemms.py",
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
 """A decoder of Qwen3's shape, tensor-parallel: our parallel styles against PyTorch's and Hugging Face's.
 
     torchrun --nproc-per-node 2 benchmarks/model.py [--config qwen3-32b] [--layers 8] [--kind decode] [--save FILE]
-        [--trace FOLDER]
+        [--trace FOLDER] [--only layer whole] [--batch 1 32] [--sides ours torch]
 
 The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
 parallelism, compiled and eager; all of them with one set of weights. "ours, fused" is qwen3.FusedPrefill and
@@ -11,7 +11,9 @@ calls. Logits are compared with those of the unsharded model, or, where that doe
 those of torch's styles.
 
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
-- a layer alone, and the whole model; tokens/s are the whole model's.
+- a layer alone, and the whole model (`--only whole`: all of its layers without `--layers`); tokens/s are the whole
+  model's.
+- `--kind`, `--batch` and `--sides` run parts alone: Hugging Face's model, which takes long to build, only with its side.
 - --trace traces a layer's prefill, and its decode of 1 and 32 sequences, in a CUDA graph: for each side a Chrome trace
   (Perfetto opens it) and a table of its kernels, and one picture. `--only --trace FOLDER` does nothing else.
 
@@ -286,7 +288,14 @@ def part_of(models: Models, logits: torch.Tensor) -> torch.Tensor:
     return logits.chunk(models.world.n_pes, -1)[models.world.pe]
 
 
-def whole_model(bench: Any, models: Models, cases: Cases, peer: HuggingFace | None, absent: str) -> None:
+def chosen(sides: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The sides whose names begin with one of these."""
+    return {name: side for name, side in sides.items() if name.startswith(tuple(names))}
+
+
+def whole_model(
+    bench: Any, models: Models, cases: Cases, peer: HuggingFace | None, absent: str, names: Sequence[str]
+) -> None:
     """Prefill, and decode of several batches, of the whole model."""
     reference = models.whole()
     for kind, batch, length in cases:
@@ -304,6 +313,7 @@ def whole_model(bench: Any, models: Models, cases: Cases, peer: HuggingFace | No
             for name, step in models.steps(sequence).items()
         }
         sides["Hugging Face"] = hugging_face_side(models, peer, absent, kind, tokens)
+        sides = chosen(sides, names)
         entry = bench.compare(
             f"{kind}, {tokens.numel()} tokens", sides, check=lambda r, i, e=expected: differs(r, e), calls=1
         )
@@ -355,10 +365,10 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
     return steps, expected
 
 
-def layer_alone(bench: Any, models: Models, cases: Cases) -> None:
+def layer_alone(bench: Any, models: Models, cases: Cases, names: Sequence[str]) -> None:
     for kind, batch, length in cases:
         steps, expected = layer_steps(models, kind == "prefill", batch, length)
-        sides = {name: lambda i, step=step: step() for name, step in steps.items()}
+        sides = {name: lambda i, step=step: step() for name, step in chosen(steps, names).items()}
         bench.compare(
             f"a layer's {kind}, {batch * length} tokens", sides, check=lambda r, i, e=expected: differs(r, e), calls=4
         )
@@ -370,30 +380,32 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--only", nargs="*", choices=("layer", "whole"), default=("layer", "whole"))
     parser.add_argument("--kind", nargs="+", choices=("prefill", "decode"), default=("prefill", "decode"))
+    parser.add_argument("--batch", nargs="+", type=int, choices=BATCHES, default=BATCHES, help="sequences of decode")
+    parser.add_argument("--sides", nargs="+", default=[""], help='what names of sides begin with, as "ours" or "torch"')
     parser.add_argument("--save", help="write JSON to this file")
     parser.add_argument("--trace", type=Path, help="write traces of a layer to this folder")
     args = parser.parse_args()
     config = qwen3.CONFIGS[args.config]
     config = dataclasses.replace(config, layers=args.layers or config.layers)
     torch._dynamo.config.recompile_limit = 64  # the same functions are compiled for every side
-    cases = [case for case in CASES if case[0] in args.kind]
+    cases = [case for case in CASES if case[0] in args.kind and (case[0] == "prefill" or case[1] in args.batch)]
     count = len(cases) * len(args.only)
     opened: Any = checks() if SMALL else session(f"model {args.config}", total=count)
     with opened as bench, torch.no_grad():
         models = Models(bench.world, config)
         if "layer" in args.only:
-            layer_alone(bench, models, cases)
+            layer_alone(bench, models, cases, args.sides)
         for kind, batch, length in [case for case in TRACED if case in cases] if args.trace else ():
             steps, _ = layer_steps(models, kind == "prefill", batch, length)
-            found = trace_layers(steps, args.trace / f"{kind}-{batch}", bench.world)
+            found = trace_layers(chosen(steps, args.sides), args.trace / f"{kind}-{batch}", bench.world)
             bench.say(f"a layer's {kind}, {batch * length} tokens\n{found}")
         if "whole" in args.only:
             peer, absent = None, ""
             try:
-                peer = HuggingFace(models)
+                peer = HuggingFace(models) if chosen({"Hugging Face": None}, args.sides) else None
             except Exception as error:
                 absent = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
-            whole_model(bench, models, cases, peer, absent)
+            whole_model(bench, models, cases, peer, absent, args.sides)
         if args.save and isinstance(bench, Bench):
             bench.save(args.save)
 

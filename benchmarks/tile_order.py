@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 benchmarks/tile_order.py [--save FILE]
     ncu --metrics lts__t_sector_hit_rate.pct,dram__bytes_read.sum --kernel-name regex:local_gemm_kernel \
         python benchmarks/tile_order.py --profile gemm
-    ncu --metrics lts__t_sector_hit_rate.pct,dram__bytes_read.sum --kernel-name regex:_flash_decode \
+    ncu --metrics lts__t_sector_hit_rate.pct,dram__bytes_read.sum --kernel-name regex:flash_decode_kernel \
         python benchmarks/tile_order.py --profile decode
 
 Timed in CUDA graphs, in one run: the local Hopper GEMM, all-gather + GEMM by the copy engine, and flash decode of a KV

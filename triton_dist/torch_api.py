@@ -25,6 +25,7 @@ __all__ = [
     "device_indices",
     "forward_mode",
     "have_tangent",
+    "is_profiled",
     "is_wrapper",
     "left_out_of_graphs",
     "multiply_float8",
@@ -37,6 +38,7 @@ __all__ = [
     "shard_embedding",
     "shard_linear",
     "stream_handles",
+    "symmetric_memory_of",
     "tensors_for_c",
     "without_memory",
 ]
@@ -97,6 +99,21 @@ def _has_no_data(tensor: torch.Tensor) -> bool:
         return tensor.layout is torch.strided
 
 
+def symmetric_memory_of(tensor: torch.Tensor) -> str:
+    """The backend of ``torch.distributed._symmetric_memory`` that has made a tensor's memory; empty if none has."""
+    theirs: Any = getattr(getattr(torch._C, "_distributed_c10d", None), "_SymmetricMemory", None)
+    if not hasattr(theirs, "is_symm_mem_tensor"):  # a version of PyTorch that does not tell
+        return ""
+    try:
+        if tensor.storage_offset():  # allocations are known by where they begin
+            tensor = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        if theirs.is_symm_mem_tensor(tensor):
+            return theirs.get_backend(tensor.device) or "unknown"
+    except (RuntimeError, NotImplementedError):  # a kind of device without it, or a tensor without a storage
+        pass
+    return ""
+
+
 def constant_in_graphs(function: Callable[_P, int]) -> Callable[_P, int]:
     """``function``, whose result is a constant for torch.compile, without guards on what it reads.
 
@@ -121,6 +138,11 @@ def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..
     return outside
 
 
+is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
+"""Whether a profiler of PyTorch (``torch.profiler``, ``emit_nvtx``) records what this thread does. Python calls it
+without a frame of its own."""
+
+
 def operators_are_unobserved() -> bool:
     """Whether nothing sees or changes calls of operators in this thread: no mode, transform, trace or profiler."""
     return not (
@@ -128,7 +150,7 @@ def operators_are_unobserved() -> bool:
         or torch._C._len_torch_function_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None
-        or torch._C._autograd._profiler_enabled()
+        or is_profiled()
         or forward_ad._current_level >= 0
     )
 
@@ -141,7 +163,7 @@ def observers() -> tuple[Callable[[], Any], ...]:
         torch._C._len_torch_function_stack,
         torch._C._functorch.peek_interpreter_stack,
         torch._C._get_tracing_state,
-        torch._C._autograd._profiler_enabled,
+        is_profiled,
     )
 
 

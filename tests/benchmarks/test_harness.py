@@ -70,7 +70,7 @@ def test_what_kernels_do(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {
         "all_gather_gemm_kernel": "GEMM",
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "communication",
-        "_flash_decode": "attention",
+        "flash_decode_kernel": "attention",
         "triton_poi_fused_gemm_all_reduce_mul_silu_t_unbind_view_6": "other",
     }
     assert {name: kind_of(name) for name in kinds} == kinds

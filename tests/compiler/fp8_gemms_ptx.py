@@ -38,11 +38,15 @@ if __name__ == "__main__":
     with transport.using("p2p"):
         architecture = int(sys.argv[1])
         for (a, b), contiguous in product(PAIRS, sys.argv[2:]):
-            for name in ("_local", "_scatter", "_scatter_by_programs") if (a, b) == PAIRS[0] else ("_local",):
+            for name in (
+                ("gemm_portable_local", "gemm_portable_scatter", "gemm_portable_scatter_by_programs")
+                if (a, b) == PAIRS[0]
+                else ("gemm_portable_local",)
+            ):
                 arguments = {"a": TYPES[a], "b": TYPES[b]} | OTHERS | SIZES | CONSTANTS | {contiguous: 1}
                 key = f"{architecture} {name} {a} {b} {contiguous}"
                 found[key] = ptx_of(getattr(portable, name), arguments, 8, architecture=architecture)
-                if name == "_local" and (a, b) == PAIRS[0]:
+                if name == "gemm_portable_local" and (a, b) == PAIRS[0]:
                     arguments |= {"SCALES": "rows", "scale": RowScales("*fp32", "*fp32")}  # type: ignore[arg-type]
-                    found[f"{key} rows"] = ptx_of(portable._local, arguments, 8, architecture=architecture)
+                    found[f"{key} rows"] = ptx_of(portable.gemm_portable_local, arguments, 8, architecture=architecture)
     print(json.dumps(found))

@@ -47,20 +47,20 @@ PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {
 PRODUCT |= dict.fromkeys(("comm_programs", "M", "N", "K", "a_step", "b_row", "b_column", "c_step"), "i32")
 PRODUCT |= {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WHOLE": False, "SCALES": "none"}
 KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
-    ("collectives.all_gather", "_push"): (MOVED | LARGE, 8),
-    ("collectives.all_to_all", "_push"): (MOVED | LARGE, 8),
-    ("collectives.reduce_scatter", "_push"): (SUMMED | LARGE | STAGED, 16),
-    ("collectives.all_reduce", "_push"): (SUMMED | LARGE | STAGED, 16),
-    ("collectives.all_reduce", "_direct"): (SUMMED | LARGE, 8),
-    ("collectives.broadcast", "_scatter"): (
+    ("collectives.all_gather", "all_gather_push"): (MOVED | LARGE, 8),
+    ("collectives.all_to_all", "all_to_all_push"): (MOVED | LARGE, 8),
+    ("collectives.reduce_scatter", "reduce_scatter_push"): (SUMMED | LARGE | STAGED, 16),
+    ("collectives.all_reduce", "all_reduce_push"): (SUMMED | LARGE | STAGED, 16),
+    ("collectives.all_reduce", "all_reduce_direct"): (SUMMED | LARGE, 8),
+    ("collectives.broadcast", "broadcast_scatter"): (
         MOVED | LARGE | {"tensor": "*i32", "root": "i32", "rounds": "i32", "per_round": "i32"},
         16,
     ),
-    ("collectives.all_gather", "_exchange"): (MOVED | SMALL, 4),
-    ("collectives.all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
-    ("protocols.stream_barrier", "_stream_barrier"): (MOVED | LARGE, 4),
-    ("gemm.portable", "_scatter"): (PRODUCT, 8),
-    ("gemm.portable", "_scatter_by_programs"): (PRODUCT, 8),
+    ("collectives.all_gather", "all_gather_low_latency"): (MOVED | SMALL, 4),
+    ("collectives.all_reduce", "all_reduce_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
+    ("protocols.stream_barrier", "stream_barrier_kernel"): (MOVED | LARGE, 4),
+    ("gemm.portable", "gemm_portable_scatter"): (PRODUCT, 8),
+    ("gemm.portable", "gemm_portable_scatter_by_programs"): (PRODUCT, 8),
 }
 
 
@@ -78,7 +78,7 @@ REDUCTIONS = {
     "sum of int64": reduction("i64", tl.int64, "sum"),
     "avg of float64": reduction("fp64", tl.float64, "avg"),
 }
-REDUCTIONS_BY = {"_push": 8, "_direct": 8, "_two_shot": 8}  # their numbers of warps
+REDUCTIONS_BY = {"all_reduce_push": 8, "all_reduce_direct": 8, "all_reduce_two_shot": 8}  # their numbers of warps
 
 
 @triton.jit
@@ -124,7 +124,7 @@ if __name__ == "__main__":
         }
         for (name, num_warps), reduction in product(REDUCTIONS_BY.items(), sys.argv[1:]):
             how = SUMMED | LARGE | STAGED | REDUCTIONS[reduction]
-            if name == "_two_shot":
+            if name == "all_reduce_two_shot":
                 how |= SMALL | dict.fromkeys(("output", "input"), "*i32")
             kernel = getattr(sys.modules["triton_dist.kernels.collectives.all_reduce"], name)
             found[f"{name}, {reduction}"] = ptx_of(kernel, how, num_warps)

@@ -11,9 +11,13 @@ import pytest
 from ptx import made_by
 from spelling import ATOM_SYS
 
-LARGE = ["collectives.all_gather._push", "collectives.all_to_all._push", "collectives.all_reduce._direct"]
-STAGED = ["collectives.reduce_scatter._push", "collectives.all_reduce._push"]
-SMALL = ["collectives.all_gather._exchange", "collectives.all_reduce._two_shot"]
+LARGE = [
+    "collectives.all_gather.all_gather_push",
+    "collectives.all_to_all.all_to_all_push",
+    "collectives.all_reduce.all_reduce_direct",
+]
+STAGED = ["collectives.reduce_scatter.reduce_scatter_push", "collectives.all_reduce.all_reduce_push"]
+SMALL = ["collectives.all_gather.all_gather_low_latency", "collectives.all_reduce.all_reduce_two_shot"]
 
 
 REDUCTIONS = ("sum of int8", "avg of float64")
@@ -63,11 +67,11 @@ def test_a_barrier_releases_once_and_acquires(ptx: dict[str, str]) -> None:
         "bar.sync",
     ]
     pattern = ".*?".join(map(re.escape, steps))
-    assert len(re.findall(pattern, ptx["protocols.stream_barrier._stream_barrier"], re.DOTALL)) == 1
+    assert len(re.findall(pattern, ptx["protocols.stream_barrier.stream_barrier_kernel"], re.DOTALL)) == 1
 
 
 def test_a_wait_for_the_root_of_a_broadcast_acquires(ptx: dict[str, str]) -> None:
-    lines = ptx["collectives.broadcast._scatter"].splitlines()
+    lines = ptx["collectives.broadcast.broadcast_scatter"].splitlines()
     # All PEs in the first and in the last barrier, the root before each round.
     assert sum("atom.global.sys.acquire.add" in line for line in lines) == 2
     assert sum("ld.global.sys.acquire" in line for line in lines) == 1
@@ -87,7 +91,7 @@ def test_what_is_staged_moves_16_bytes_at_a_time(ptx: dict[str, str], name: str)
 )
 def test_reductions_of_other_types(reduction: str) -> None:
     ptx = compiled("kernels_ptx.py", *(REDUCTIONS if reduction in REDUCTIONS else OTHER_REDUCTIONS))
-    for algorithm in ("_push", "_direct", "_two_shot"):
+    for algorithm in ("all_reduce_push", "all_reduce_direct", "all_reduce_two_shot"):
         text = ptx[f"{algorithm}, {reduction}"]
         assert re.search(r"st\.global\.(v4\.b32|v2\.b64)", text), "16 bytes at a time"
         assert ".local" not in text

@@ -11,8 +11,12 @@ import pytest
 import triton
 from ptx import made_by, ptxas_report
 
-BETWEEN = "exchange_rows, 2 bytes", "return_sums, 2 bytes"
-HALVES = "exchange_rows, 1 bytes", "send_rows, 2 bytes", "receive_rows, 2 bytes"
+BETWEEN = "moe_dispatch_between_hosts, 2 bytes", "moe_combine_between_hosts, 2 bytes"
+HALVES = (
+    "moe_dispatch_between_hosts, 1 bytes",
+    "moe_dispatch_between_hosts_send, 2 bytes",
+    "moe_dispatch_between_hosts_receive, 2 bytes",
+)
 INSIDE = "dispatch", "dispatch in rounds", "combine", "combine in rounds"
 CASES = [
     *((transport, name) for name in BETWEEN for transport in ("p2p", "nvshmem")),
@@ -22,7 +26,12 @@ CASES = [
         for name in (BETWEEN if "pretended" in transport else (*HALVES, *INSIDE))
     ),
 ]
-SPILLED = {"receive_rows, 2 bytes": 8, "dispatch in rounds": 88, "combine in rounds": 8, "combine": 20}
+SPILLED = {
+    "moe_dispatch_between_hosts_receive, 2 bytes": 8,
+    "dispatch in rounds": 88,
+    "combine in rounds": 8,
+    "combine": 20,
+}
 """Bytes that a thread of these kernels spills, with Triton 3.7.1; the others none."""
 
 

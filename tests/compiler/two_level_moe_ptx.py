@@ -66,12 +66,12 @@ def inside_host(name: str) -> str:
     summed = combine._constants(INSIDE, torch.bfloat16, HIDDEN) | {"WEIGHTED": True, "PARTS": parts_of(INSIDE)[:9]}
     in_rounds = {"B": 8, "TOKENS": 128, "TAKEN": 256}
     if name == "dispatch":
-        return ptx_of(messages.dispatch_kernel, IN_HOST | constants, 8)
+        return ptx_of(messages.moe_dispatch_one_round, IN_HOST | constants, 8)
     if name == "combine":
-        return ptx_of(combine._combine, IN_HOST | summed, 8)
+        return ptx_of(combine.moe_combine_one_round, IN_HOST | summed, 8)
     if name == "dispatch in rounds":
-        return ptx_of(rounds._dispatch, IN_HOST | constants | in_rounds | {"BLOCK": 512}, 16)
-    return ptx_of(rounds._combine, IN_HOST | summed | in_rounds | {"BLOCK": 256}, 16)
+        return ptx_of(rounds.moe_dispatch_rounds, IN_HOST | constants | in_rounds | {"BLOCK": 512}, 16)
+    return ptx_of(rounds.moe_combine_rounds, IN_HOST | summed | in_rounds | {"BLOCK": 256}, 16)
 
 
 if __name__ == "__main__":

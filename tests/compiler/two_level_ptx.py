@@ -13,10 +13,10 @@ from typing import Any
 from kernels_ptx import ptx_of
 
 from triton_dist.compiler import transport
-from triton_dist.kernels.collectives.two_level.reduce_scatter import _reduce_scatter
-from triton_dist.kernels.gemm.between_hosts import _finish_rows
+from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_scatter_two_level
+from triton_dist.kernels.gemm.between_hosts import gemm_between_hosts_finish_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY
-from triton_dist.kernels.protocols.host_exchange import _admit, _exchange_between_hosts
+from triton_dist.kernels.protocols.host_exchange import host_exchange_admit, host_exchange_kernel
 from triton_dist.kernels.protocols.members import Members
 
 EXCHANGE = {"to": "*u8", "source": "*u8", "signals": "*i64", "nbytes": "i32", "share": "i32", "distance": "i32"}
@@ -44,10 +44,10 @@ if __name__ == "__main__":
                 module = sys.modules[f"triton_dist.kernels.collectives.two_level.{name}"]
                 found[f"{of}: {name} of 16 PEs"] = ptx_of(getattr(module, f"_{name}"), COMMON | EIGHT, 8)
         of_gemms = key.replace(kernel, "sums of GEMMs"), key.replace(kernel, "finished rows of GEMMs")
-        found[of_gemms[0]] = ptx_of(_reduce_scatter, COMMON | {"output": "*fp32"}, 8)
-        found[of_gemms[1]] = ptx_of(_finish_rows, FINISH, 4)
+        found[of_gemms[0]] = ptx_of(reduce_scatter_two_level, COMMON | {"output": "*fp32"}, 8)
+        found[of_gemms[1]] = ptx_of(gemm_between_hosts_finish_rows, FINISH, 4)
         of_slices = FINISH | {"sums": "*bf16", "PARTS": 4}
-        found[key.replace(kernel, "finished sums of hosts")] = ptx_of(_finish_rows, of_slices, 4)
-        found[key.replace(kernel, "admission")] = ptx_of(_admit, EXCHANGE, 1)
-        found[key.replace(kernel, "exchange")] = ptx_of(_exchange_between_hosts, EXCHANGE, 4)
+        found[key.replace(kernel, "finished sums of hosts")] = ptx_of(gemm_between_hosts_finish_rows, of_slices, 4)
+        found[key.replace(kernel, "admission")] = ptx_of(host_exchange_admit, EXCHANGE, 1)
+        found[key.replace(kernel, "exchange")] = ptx_of(host_exchange_kernel, EXCHANGE, 4)
     print(json.dumps(found))

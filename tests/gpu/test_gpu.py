@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ def test_operators_and_parallel_styles_of_pytorch(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 9, run.stdout
 
 
+@pytest.mark.skipif(not find_spec("transformers"), reason="Hugging Face transformers is not installed (extra models)")
+def test_hugging_face(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_hf.py", env=CHECKS, timeout=600)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 4, run.stdout
+
+
 def test_mixture_of_experts(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
@@ -143,7 +151,7 @@ def test_heap_teams_and_host_operations(n_gpus: int) -> None:
     assert re.search(r"^(\d+) of \1 without failure", run.stdout, re.MULTILINE), run.stdout
 
 
-@pytest.mark.parametrize("first", ["torch", "ours"])
+@pytest.mark.parametrize("first", ["torch", "ours", "cuda"])
 def test_torch_s_symmetric_memory(first: str) -> None:
     run = torchrun(2, "tests/gpu/worker_symm_mem.py", first, env=GPU, timeout=120)
     assert "symm_mem: passed" in run.stdout, run.stdout

@@ -36,12 +36,12 @@ CASES = {
         r" the barrier flags of team 0 >= 2 from PE 1, seen 1"
     ),
     "all_reduce": (
-        r"kernel _one_shot.*\n    program .* at \S*ll.py:\d+ \(called at \S*all_reduce.py:\d+\)"
+        r"kernel all_reduce_one_shot.*\n    program .* at \S*ll.py:\d+ \(called at \S*all_reduce.py:\d+\)"
         r" waits in a loop: 0x\w+ \(element \d+ of the symmetric tensor .*torch.int64\)\) == 2 from PE 1, seen 0"
         rf"; last launched at \S*worker_waits.py:{line('kernels.all_reduce(')}"
     ),
     "all_gather": (
-        r"kernel _push.*\n    program .* at \S*barrier.py:\d+ \(called at .*\) waits in a loop:"
+        r"kernel all_gather_push.*\n    program .* at \S*barrier.py:\d+ \(called at .*\) waits in a loop:"
         r" 0x\w+ \(element \d+ of the symmetric tensor .*torch.int32\)\) >= \d+ from PE 1, seen \d+"
         rf"; last launched at \S*worker_waits.py:{line('kernels.all_gather(')}"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_heap_teams_and_host_operations() -> None:
 def test_operators_and_parallel_styles_of_pytorch() -> None:
     result = launch([HERE / "worker_torch_ops.py"], 2, env=CPU, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 7, result.report
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("transformers"), reason="Hugging Face transformers is not installed (extra models)")
+def test_hugging_face() -> None:
+    result = launch([HERE / "worker_hf.py"], 2, env=CPU, timeout=300, modules=COMPILER).check()
+    assert result[0].stdout.count("PASS") == 4, result.report
 
 
 @pytest.mark.slow

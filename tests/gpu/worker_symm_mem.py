@@ -1,8 +1,9 @@
-"""Tensors of torch's symmetric memory with the NVSHMEM backend, in our world: one PE's part. For GPUs.
+"""Tensors of torch's symmetric memory in our world: one PE's part. For GPUs.
 
-    torchrun --nproc-per-node 2 tests/gpu/worker_symm_mem.py [torch|ours]
+    torchrun --nproc-per-node 2 tests/gpu/worker_symm_mem.py [torch|ours|cuda]
 
-The argument says who starts NVSHMEM. Both use one library in the process, so what the other allocates is found.
+With the NVSHMEM backend the argument says who starts NVSHMEM. Both use one library in the process, so what the other
+allocates is found. With the CUDA backend such tensors are ordinary ones, and an error names the backend elsewhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import distributed
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist import kernels
 from triton_dist.compiler import transport
 
 N = 1024
@@ -30,10 +32,40 @@ def put_next(dst, src, nbytes):
     dl.putmem(dst, src, nbytes, (dl.my_pe() + 1) % dl.n_pes())
 
 
+def of_cuda(device: torch.device) -> int:
+    symm_mem.set_backend("CUDA")
+    theirs = symm_mem.empty(1 << 22, dtype=torch.float32, device=device).fill_(1)
+    symm_mem.rendezvous(theirs, group=distributed.group.WORLD.group_name)
+    with triton_dist.init() as world:
+        total = torch.full((8,), float(world.n_pes), device=device)
+        assert torch.equal(kernels.all_reduce(theirs[:8], out=torch.empty_like(total)), total)
+        assert torch.equal(kernels.functional.all_reduce(theirs)[:8], total)
+        assert torch.equal(kernels.all_reduce(theirs[8:16]), total), "a small result"
+        ours = triton_dist.zeros(theirs.shape)
+        kernels.all_reduce(theirs, out=ours)
+        assert ours[-1] == theirs[-1] * world.n_pes
+        for whole in (theirs, theirs[1 << 20 :]):
+            for call in (
+                lambda x=whole: kernels.all_reduce(x, algorithm="direct"),
+                lambda x=whole: triton_dist.peer(x, 0),
+                lambda x=whole: put_next[(1,)](x, ours, 4),
+            ):
+                with pytest.raises(ValueError, match="torch's symmetric memory with the backend CUDA"):
+                    call()
+        torch.cuda.synchronize()
+        if world.pe == 0:
+            print("symm_mem: passed", flush=True)
+    distributed.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def main() -> int:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     distributed.init_process_group("nccl", device_id=device)
+    if sys.argv[1:] == ["cuda"]:
+        return of_cuda(device)
     symm_mem.set_backend("NVSHMEM")
     theirs = symm_mem.empty(N, dtype=torch.int32, device=device) if sys.argv[1:] == ["torch"] else None
     world = triton_dist.init()

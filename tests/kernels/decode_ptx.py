@@ -16,7 +16,7 @@ from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
 from triton_dist.kernels.attention.arguments import shape_for
-from triton_dist.kernels.attention.flash_decode import _flash_decode
+from triton_dist.kernels.attention.flash_decode import flash_decode_kernel
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.tile_order import tasks_in_step
 
@@ -49,12 +49,12 @@ def compiled(case: str, size: int) -> Any:
     pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}
     pointers |= {"counters": "*i32", "slots": "*i64"}
     pointers |= dict.fromkeys(("lse", "parts", "k_scale", "v_scale"), "*fp32")
-    types = dict.fromkeys(_flash_decode.arg_names, "i32") | pointers | {"scale": "fp32"}
+    types = dict.fromkeys(flash_decode_kernel.arg_names, "i32") | pointers | {"scale": "fp32"}
     types |= dict.fromkeys(constants, "constexpr")
     aligned = [*pointers, "q_request", "q_head", "k_page", "k_token", "k_head", "v_page", "v_token", "v_head", "half"]
-    place = _flash_decode.arg_names.index
+    place = flash_decode_kernel.arg_names.index
     attributes = {(place(name),): [["tt.divisibility", 16]] for name in aligned if types[name] != "constexpr"}
-    source = ASTSource(fn=_flash_decode, signature=types, constexprs=constants, attrs=attributes)
+    source = ASTSource(fn=flash_decode_kernel, signature=types, constexprs=constants, attrs=attributes)
     options = {"num_warps": shape.warps, "num_stages": shape.stages}
     with transport.using("p2p"):
         return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)

@@ -73,7 +73,12 @@ def compile_kernel(
     ]
     source = ASTSource(kernel, signature, constants, {i: [["tt.divisibility", 16]] for i in wide})
     options = {"num_warps": warps or exchange.warps_of(constants.get("BLOCK", 1024)), "sanitize_overflow": False}
-    if kernel.__name__ in ("dispatch_kernel", "_dispatch", "_pack"):
+    if kernel.__name__ in (
+        "moe_dispatch_one_round",
+        "moe_dispatch_rounds",
+        "moe_dispatch_many",
+        "moe_gather_routing_pack",
+    ):
         options["debug"] = True
     options |= more or {}
     with transport.using("p2p"):
@@ -86,19 +91,21 @@ def compile_many(routing: Routing, hidden: int, dtype: torch.dtype, sm_margin: i
     name = f"many_{routing.members.size}{'_margin' if sm_margin else ''}.ptx"
     plan = dispatch_many.plan_of("", routing, words, sm_margin)
     constants = dispatch_many.constants_of(routing, words, n_scales, plan)
-    compile_kernel(dispatch_many._dispatch, constants, folder / f"dispatch_{name}", more=plan.options)
+    compile_kernel(dispatch_many.moe_dispatch_many, constants, folder / f"dispatch_{name}", more=plan.options)
     if dtype.itemsize > 1:
         plan = combine_many.plan_of("", routing, words, sm_margin)
         constants = combine_many.constants_of(routing, words, triton.language.bfloat16, True, plan)
-        compile_kernel(combine_many._combine, constants, folder / f"combine_{name}", more=plan.options)
+        compile_kernel(combine_many.moe_combine_many, constants, folder / f"combine_{name}", more=plan.options)
 
 
 def compile_combine(routing: Routing, hidden: int, folder: Path, types: dict[str, str]) -> None:
     constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:9]}
-    compile_kernel(combine._combine, constants, folder / "combine.ptx")
+    compile_kernel(combine.moe_combine_one_round, constants, folder / "combine.ptx")
     batch, block = rounds._blocks(constants["WORDS"], 256)
     of_rounds = constants | {"B": batch, "BLOCK": block, "TAKEN": min(block, 2048 // N_PES)}
-    compile_kernel(rounds._combine, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block))
+    compile_kernel(
+        rounds.moe_combine_rounds, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block)
+    )
 
 
 def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], numbers_of_pes: list[int]) -> None:
@@ -109,7 +116,7 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
     constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128, "FIXED": False}
     constants |= dispatch._sending(SimpleNamespace(programs=132), routing, constants) | {"PARTS": parts_of(routing)[:9]}
-    compile_kernel(messages.dispatch_kernel, constants, folder / "dispatch.ptx")
+    compile_kernel(messages.moe_dispatch_one_round, constants, folder / "dispatch.ptx")
     many = routing._replace(max_tokens=MANY_TOKENS)
     compile_many(many, hidden, dtype, 0, folder)
     if "many" in large:
@@ -121,7 +128,7 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
         warps = rounds._warps(batch * block)
         of_rounds = constants | {"B": batch, "BLOCK": block, "TOKENS": 64 * warps // TOP_K}
         types = {"words": "*i64", "rounds": "*i32"}
-        compile_kernel(rounds._dispatch, of_rounds, folder / "dispatch_rounds.ptx", types, warps)
+        compile_kernel(rounds.moe_dispatch_rounds, of_rounds, folder / "dispatch_rounds.ptx", types, warps)
     if not fp8:
         compile_combine(routing, hidden, folder, types)
     operand, scales = ("*fp8e4nv", "*fp32") if fp8 else ("*bf16", "*bf16")
@@ -134,7 +141,9 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
         "SCALES": "blocks" if fp8 else "none",
     }
     multiplied = tile | {"b_row": 1, "SWIGLU": False}
-    compile_kernel(grouped_gemm._grouped, multiplied, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
+    compile_kernel(
+        grouped_gemm.moe_grouped_gemm_portable, multiplied, folder / "grouped_gemm.ptx", types | {"counts": "*i32"}
+    )
     for n_pes in numbers_of_pes:
         compile_tensor_parallel(folder, large, n_pes, hidden, fp8, tile, types)
 
@@ -156,9 +165,9 @@ def compile_tensor_parallel(
         "MEMBERS": members, "N": n_pes, "E": EXPERTS, "K": TOP_K, "MAX_TOKENS": MAX_TOKENS, "PARTS": routing.parts,
         "CHUNKS": 4, "SIZE": 256,
     }  # fmt: skip
-    compile_kernel(gathered._pack, common | {"BLOCK": 1024}, folder / f"pack{end}", {}, 4)
-    compile_kernel(gathered._count, common, folder / f"count{end}", {}, 4)
-    compile_kernel(gathered._place, common, folder / f"place{end}", {}, 4)
+    compile_kernel(gathered.moe_gather_routing_pack, common | {"BLOCK": 1024}, folder / f"pack{end}", {}, 4)
+    compile_kernel(gathered.moe_gather_routing_count, common, folder / f"count{end}", {}, 4)
+    compile_kernel(gathered.moe_gather_routing_place, common, folder / f"place{end}", {}, 4)
     types = {
         **types, "out": "*bf16", "gathered": types["a"], "gathered_scales": types["a_scales"], "products": "*bf16",
         "slots": "*bf16", **dict.fromkeys(("N_COLUMNS", "INNER", "senders", "reducers"), "i32"),
@@ -166,8 +175,8 @@ def compile_tensor_parallel(
     multiplied = common | tile | {"b_row": 1, "FLAGS": 256, "PROGRAMS": 256, "WHOLE": False, "SWIGLU": False}
     gathered_rows = {"WORDS": hidden * itemsize // 4, "S": hidden // 128 if fp8 else 0, "BLOCK": 8192}
     scattered_rows = {"CHUNK": 8 * tile["BLOCK_N"], "WEIGHTED": True, "B": 4, "BLOCK": 512}
-    gather = gathering._gather_and_multiply, multiplied | gathered_rows, types | {"a": "*i32"}
-    scatter = scattering._multiply_and_scatter, multiplied | scattered_rows, types
+    gather = gathering.moe_all_gather_grouped_gemm, multiplied | gathered_rows, types | {"a": "*i32"}
+    scatter = scattering.moe_grouped_gemm_reduce_scatter, multiplied | scattered_rows, types
     whole = {"WHOLE": True, "SWIGLU": True}
     for name, (kernel, constants, known), changed in (
         ("gather_and_multiply", gather, {}),

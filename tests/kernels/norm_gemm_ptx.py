@@ -17,7 +17,7 @@ from triton.compiler import ASTSource
 
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.norm_gemm import _norm_gemm, cut_for, stages_for
+from triton_dist.kernels.gemm.norm_gemm import cut_for, norm_gemm_kernel, stages_for
 from triton_dist.kernels.gemm.small_m_tile import ahead_of
 
 SMS, SHARED = 132, 227 << 10
@@ -32,18 +32,18 @@ def main(rows: int, columns: int, file: Path, *, dependent: bool) -> None:
         "B_TMA": True, "B_BY_COLUMNS": True, "WHOLE": True, "b_row": 1, "DEPENDENT": dependent,
         "AHEAD": ahead_of(tiles, cut.block_n, 4096, 2) if dependent else 0,
     }  # fmt: skip
-    types = dict.fromkeys(_norm_gemm.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
+    types = dict.fromkeys(norm_gemm_kernel.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
     types |= {"c": "*bf16", "norm": "*bf16", "eps": "fp32", "first_b": "*bf16" if dependent else "constexpr"}
     types["a"] = f"tensordesc<bf16[{rows}, {cut.block_k}]>"
     types["b"] = f"tensordesc<bf16[{cut.block_n}, {cut.block_k}]>"
     types["epilogue"] = Epilogue(**dict.fromkeys(Epilogue._fields, "constexpr"))
-    place = _norm_gemm.arg_names.index
+    place = norm_gemm_kernel.arg_names.index
     aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "norm", "N", "K", "c_step", "b_column")}
     known: dict[Any, Any] = {(place(name),): value for name, value in constants.items()}
     known |= {} if dependent else {(place("first_b"),): None}
     known |= {(place("epilogue"), i): None for i in range(len(Epilogue._fields))}
     known[place("epilogue"), Epilogue._fields.index("activation")] = "swiglu"
-    source = ASTSource(fn=_norm_gemm, signature=types, constexprs=known, attrs=aligned)
+    source = ASTSource(fn=norm_gemm_kernel, signature=types, constexprs=known, attrs=aligned)
     options = {"num_warps": cut.warps, "num_stages": stages} | launch_options(dependent=dependent)
     kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     file.write_text(kernel.asm["ptx"])

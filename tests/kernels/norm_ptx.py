@@ -19,10 +19,10 @@ from triton_dist.kernels.norm import all_reduce_norm, arguments, norm_all_gather
 from triton_dist.kernels.protocols.members import Members
 
 KERNELS = {
-    "one_shot": all_reduce_norm._one_shot,
-    "two_shot": all_reduce_norm._two_shot,
-    "reduce_scatter": reduce_scatter_norm._fused,
-    "all_gather": norm_all_gather._fused,
+    "one_shot": all_reduce_norm.all_reduce_norm_one_shot,
+    "two_shot": all_reduce_norm.all_reduce_norm_two_shot,
+    "reduce_scatter": reduce_scatter_norm.reduce_scatter_norm_fused,
+    "all_gather": norm_all_gather.norm_all_gather_fused,
 }
 
 

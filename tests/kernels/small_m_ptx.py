@@ -17,7 +17,7 @@ from triton.compiler import ASTSource
 from triton_dist.compiler import transport
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.small_m import _small_m_gemm, cut_for, stages_for
+from triton_dist.kernels.gemm.small_m import cut_for, gemm_small_m, stages_for
 from triton_dist.kernels.gemm.small_m_tile import ahead_of
 
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
@@ -32,7 +32,7 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1, "DEPENDENT": dependent,
         "AHEAD": ahead_of(8192 // cut.block_n, cut.block_n, 8192, 2) if dependent else 0,
     } | ({} if traced else {"trace": None})  # fmt: skip
-    types = dict.fromkeys(_small_m_gemm.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
+    types = dict.fromkeys(gemm_small_m.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
     types |= {
         "c": "*bf16",
         "slots": "*i32",
@@ -41,14 +41,14 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool
         "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>",
     }
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
-    place = _small_m_gemm.arg_names.index
+    place = gemm_small_m.arg_names.index
     aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "slots", "N", "c_step", "b_row")}
     parts = {"bias": "*bf16", "residual": "*bf16", "columns": "i32"} if finished else {}
     types["epilogue"] = Epilogue(**(dict.fromkeys(Epilogue._fields, "constexpr") | parts))
     known: dict[Any, Any] = {(place(name),): value for name, value in constants.items()}
     known |= {} if dependent else {(place("first_b"),): None}
     known |= {(place("epilogue"), i): None for i, name in enumerate(Epilogue._fields) if name not in parts}
-    source = ASTSource(fn=_small_m_gemm, signature=types, constexprs=known, attrs=aligned)
+    source = ASTSource(fn=gemm_small_m, signature=types, constexprs=known, attrs=aligned)
     with transport.using("p2p"):
         options = {"num_warps": cut.warps, "num_stages": stages} | launch_options(dependent=dependent)
         kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)

@@ -102,6 +102,8 @@ CHECKS = (
     "local_calls_work_on_the_current_stream",
     "nothing_leaks_of_new_results",
     "functional_calls_are_native",
+    "profiled_calls_are_ranges_and_native",
+    "proton_sees_every_launch",
     "what_is_more_than_a_launch_stays_with_python",
     "observed_functional_calls_go_through_the_dispatcher",
     "functional_groups_are_those_of_the_call",

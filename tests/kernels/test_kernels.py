@@ -49,6 +49,7 @@ RUNS = {
     "tensor_parallel.py": (2,),
     "uneven_tensor_parallel.py": (2, 3, 4),
     "inductor.py": (3,),
+    "profiles.py": (2,),
 }
 SLOW = (
     *("uneven-2", "uneven-4", "uneven_norms-2", "uneven_norms-4", "uneven_operators-2", "uneven_operators-4"),

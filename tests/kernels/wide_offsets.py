@@ -23,13 +23,13 @@ CONSTANTS: dict[str, Any] = {
     "PER_ROUND": 2, "SLOT": 4096,
 }  # fmt: skip
 KERNELS = {
-    "all_gather": all_gather._push,
-    "all_to_all": all_to_all._push,
-    "broadcast": broadcast._push,
-    "copies": copies._copy,
-    "all_reduce, direct": all_reduce._direct,
-    "all_reduce, push": all_reduce._push,
-    "reduce_scatter": reduce_scatter._push,
+    "all_gather": all_gather.all_gather_push,
+    "all_to_all": all_to_all.all_to_all_push,
+    "broadcast": broadcast.broadcast_push,
+    "copies": copies.copies_own_part,
+    "all_reduce, direct": all_reduce.all_reduce_direct,
+    "all_reduce, push": all_reduce.all_reduce_push,
+    "reduce_scatter": reduce_scatter.reduce_scatter_push,
 }
 
 

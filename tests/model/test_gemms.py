@@ -27,7 +27,7 @@ def _times(graph: Graph) -> list[float]:
     return [phase.end - phase.begin for phase in replay.phases if phase.launches]
 
 
-def test_a_small_m_gemm_has_a_gpu_s_programs_and_loads(forker: Forker) -> None:
+def test_agemm_small_m_has_a_gpu_s_programs_and_loads(forker: Forker) -> None:
     call = [str(CASES), f"gemm_reduce_scatter:fused:{M}x{N}x{K}"]
     graphs = {
         "two programs of each PE": ExpandedGraph(record(forker, call, 2, MACHINE, timeout=120, programs=())),
@@ -35,7 +35,7 @@ def test_a_small_m_gemm_has_a_gpu_s_programs_and_loads(forker: Forker) -> None:
     }
     for what, graph in graphs.items():
         launches = [item for item in graph.hosts[1] if isinstance(item, Launch)]
-        assert [launch.kernel for launch in launches] == ["_small_m_gemm"], what
+        assert [launch.kernel for launch in launches] == ["gemm_small_m"], what
         programs = [nodes for _, nodes in launches[-1].programs]
         assert len(programs) == N // 64, what
         for number, nodes in enumerate(programs):

@@ -111,7 +111,7 @@ def of(call: str) -> str:
 
 @pytest.mark.parametrize("how", ["ends", "alone"])
 def test_programs_that_differ_are_an_error(times: Times, how: str) -> None:
-    with pytest.raises(UnknownCostError, match=r"programs 0 and \d+ of _all_gather differ"):
+    with pytest.raises(UnknownCostError, match=r"programs 0 and \d+ of all_gather_two_level differ"):
         times(of("kernels.all_gather(parts, part, algorithm='two_level')"), how)
 
 

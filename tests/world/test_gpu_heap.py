@@ -96,6 +96,30 @@ def test_somebody_else_s_memory_on_the_same_heap(heap: GpuHeap, nvshmem: FakeNvs
     assert heap.started_by(theirs) is None
 
 
+def test_torch_s_symmetric_memory_of_another_backend(heap: GpuHeap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its default on GPUs is CUDA's: other PEs map such memory, but not NVSHMEM. PyTorch knows it by its beginning."""
+    theirs = torch.zeros(8)
+
+    class SymmetricMemory:
+        @staticmethod
+        def is_symm_mem_tensor(tensor: torch.Tensor) -> bool:
+            return tensor.data_ptr() == theirs.data_ptr()
+
+        @staticmethod
+        def get_backend(device: torch.device) -> str:
+            return "CUDA"
+
+    monkeypatch.setattr(torch._C._distributed_c10d, "_SymmetricMemory", SymmetricMemory)
+    for tensor in (theirs, theirs[3:]):
+        with pytest.raises(ValueError, match=r"is not in the symmetric heap: it is of torch's .* CUDA, .*set_backend"):
+            heap.owner(tensor, "put: dst")
+    with pytest.raises(ValueError, match=r"is not in the symmetric heap: allocate it with triton_dist.empty"):
+        heap.owner(torch.zeros(8), "put: dst")
+    monkeypatch.delattr(SymmetricMemory, "is_symm_mem_tensor")
+    with pytest.raises(ValueError, match=r"is not in the symmetric heap: allocate it with triton_dist.empty"):
+        heap.owner(theirs, "put: dst")
+
+
 def test_a_full_heap_says_so(heap: GpuHeap) -> None:
     assert heap.allocate((SIZE,), torch.uint8) is not None
     assert heap.allocate((1,), torch.uint8) is None

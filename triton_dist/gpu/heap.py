@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from triton_dist.world.allocations import Allocation, AllocationRegistry
-from triton_dist.world.raw_tensor import elsewhere, start_of, storage_address, tensor_at
+from triton_dist.world.raw_tensor import elsewhere, of_another_backend, start_of, storage_address, tensor_at
 
 __all__ = ["GpuHeap", "rounded"]
 
@@ -98,6 +98,8 @@ class GpuHeap:
             raise ValueError(f"{what} is a symmetric tensor that was freed")
         if tensor.device == self._device and self._bindings.ptr(address, self._pe):
             return tensor  # another library's on the same heap
+        if theirs := of_another_backend(tensor):
+            raise ValueError(f"{what} is not in the symmetric heap: {theirs}")
         raise ValueError(
             f"{what} is not in the symmetric heap: allocate it with triton_dist.empty, zeros, full or from_tensor (and"
             " pass this PE's own one, not a peer's)"

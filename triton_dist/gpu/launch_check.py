@@ -180,9 +180,12 @@ class CheckedLauncher:
         if address == 0 or memory.learn(address):  # 0: a tensor without elements, with which nothing is done
             return
         what, use = self._told(position, tensor, address)
+        from triton_dist.world.raw_tensor import of_another_backend  # with PyTorch, which kernels do without
+
+        theirs = of_another_backend(tensor) if hasattr(tensor, "untyped_storage") else ""
         raise ValueError(
-            f"{what}, is not in the symmetric heap of {memory.owner}, and must be ({use}): allocate it with"
-            " triton_dist.empty, zeros, full or from_tensor"
+            f"{what}, is not in the symmetric heap of {memory.owner}, and must be ({use}):"
+            f" {theirs or 'allocate it with triton_dist.empty, zeros, full or from_tensor'}"
         )
 
     def _refuse_freed(self, position: int, tensor: Any) -> None:

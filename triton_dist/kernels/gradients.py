@@ -1,4 +1,8 @@
-"""What the public functions do where PyTorch records gradients or traces: no gradient is lost in silence."""
+"""What the public functions do where PyTorch records gradients, traces or profiles.
+
+No gradient is lost in silence. In a profile, of ``torch.profiler`` or with NVTX ranges, each call is one range that is
+named as its operator is (``triton_dist::all_reduce``). Where nothing profiles, a call asks that by one function of C.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.profiler import record_function
 
 from triton_dist.kernels.native import NativeCalls
 from triton_dist.process_state import of_process
-from triton_dist.torch_api import is_wrapper, left_out_of_graphs, without_memory
+from triton_dist.torch_api import is_profiled, is_wrapper, left_out_of_graphs, without_memory
 
-__all__ = ["differentiable", "for_inference", "outside_of_graphs", "without_gradients"]
+__all__ = ["differentiable", "for_inference", "outside_of_graphs", "recorded", "without_gradients"]
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
@@ -29,35 +34,41 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         refusal = _refusal(plain.__name__, "with out=", operator)
-        name, native = plain.__name__, of_process(NativeCalls)
+        name, range_name, native = plain.__name__, _range_name(plain), of_process(NativeCalls)
         native.functions.add(name)
 
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
-            compiling = torch.compiler.is_compiling()
-            if not compiling and native.call is not None:
-                result = native.call(name, (a, b, out), options)
-                if result is not None:
-                    return result
-            if (former := options.pop("pattern", None)) is not None:
-                options["algorithm"] = former
+            compiling, opened = torch.compiler.is_compiling(), None
+            if not compiling and is_profiled() and not _needs_gradient(a, b, out, *options.values()):
+                opened = _open(range_name)  # else the operator has a range
+            try:
+                if not compiling and native.call is not None:
+                    result = native.call(name, (a, b, out), options)
+                    if result is not None:
+                        return result
+                if (former := options.pop("pattern", None)) is not None:
+                    options["algorithm"] = former
+                    if not compiling:
+                        message = f"{plain.__name__}: pattern= is now algorithm="
+                        warnings.warn(message, DeprecationWarning, stacklevel=2)
+                if compiling and out is not None:
+                    return outside(a, b, out, **options)
                 if not compiling:
-                    message = f"{plain.__name__}: pattern= is now algorithm="
-                    warnings.warn(message, DeprecationWarning, stacklevel=2)
-            if compiling and out is not None:
-                return outside(a, b, out, **options)
-            if not compiling:
-                if _are_plain((a, b, out, *options.values())):
-                    result = plain(a, b, out, **options)
-                    if native.offered is not None:
-                        native.take(name, (a, b, out), options, result)
-                    return result
-                tensors = a, b, out, *options.values()
-                _check_plain(plain.__name__, *tensors)
-                if not _needs_gradient(*tensors):
-                    return plain(a, b, out, **options)
-                if out is not None:
-                    raise ValueError(refusal)
+                    if _are_plain((a, b, out, *options.values())):
+                        result = plain(a, b, out, **options)
+                        if native.offered is not None:
+                            native.take(name, (a, b, out), options, result)
+                        return result
+                    tensors = a, b, out, *options.values()
+                    _check_plain(plain.__name__, *tensors)
+                    if not _needs_gradient(*tensors):
+                        return plain(a, b, out, **options)
+                    if out is not None:
+                        raise ValueError(refusal)
+            finally:
+                if opened is not None:
+                    opened.__exit__(None, None, None)
             for scale in ("scale_a", "scale_b"):
                 if isinstance(options.get(scale), (int, float)):
                     options[scale] = torch.tensor(float(options[scale]), device=a.device)
@@ -77,7 +88,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         refusal = _refusal(plain.__name__, "that stores to its argument", operator)
-        name, native = plain.__name__, of_process(NativeCalls)
+        name, range_name, native = plain.__name__, _range_name(plain), of_process(NativeCalls)
         native.functions.add(name)
 
         @functools.wraps(plain)
@@ -86,17 +97,22 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             if torch.compiler.is_compiling():
                 result = outside(*args, **kwargs)
                 return result
-            if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+            opened = _open(range_name) if is_profiled() else None
+            try:
+                if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+                    return result
+                tensors = (*args, *kwargs.values()) if kwargs else args
+                if not _are_plain(tensors):
+                    _check_plain(plain.__name__, *tensors)
+                    if _needs_gradient(*tensors):
+                        raise ValueError(refusal)
+                result = plain(*args, **kwargs)
+                if native.offered is not None:
+                    native.take(name, args, kwargs, result)
                 return result
-            tensors = (*args, *kwargs.values()) if kwargs else args
-            if not _are_plain(tensors):
-                _check_plain(plain.__name__, *tensors)
-                if _needs_gradient(*tensors):
-                    raise ValueError(refusal)
-            result = plain(*args, **kwargs)
-            if native.offered is not None:
-                native.take(name, args, kwargs, result)
-            return result
+            finally:
+                if opened is not None:
+                    opened.__exit__(None, None, None)
 
         outside = left_out_of_graphs(function, refusal)
         return function
@@ -108,7 +124,7 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
     """Have a function that has no gradients at all go through ``operator`` where PyTorch traces."""
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
-        name, native = plain.__name__, of_process(NativeCalls)
+        name, range_name, native = plain.__name__, _range_name(plain), of_process(NativeCalls)
         native.functions.add(name)
 
         @functools.wraps(plain)
@@ -116,19 +132,24 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
             if torch.compiler.is_compiling():
                 return operator(*args, **kwargs)
             result: _R
-            if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+            opened = _open(range_name) if is_profiled() else None
+            try:
+                if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+                    return result
+                native.offered = None
+                tensors = (*args, *kwargs.values()) if kwargs else args
+                if not _are_plain(tensors):
+                    _check_plain(plain.__name__, *tensors)
+                    if _needs_gradient(*tensors):
+                        message = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
+                        raise ValueError(message)
+                result = plain(*args, **kwargs)
+                if native.offered is not None:
+                    native.take(name, args, kwargs, result)
                 return result
-            native.offered = None
-            tensors = (*args, *kwargs.values()) if kwargs else args
-            if not _are_plain(tensors):
-                _check_plain(plain.__name__, *tensors)
-                if _needs_gradient(*tensors):
-                    message = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
-                    raise ValueError(message)
-            result = plain(*args, **kwargs)
-            if native.offered is not None:
-                native.take(name, args, kwargs, result)
-            return result
+            finally:
+                if opened is not None:
+                    opened.__exit__(None, None, None)
 
         return function
 
@@ -139,17 +160,49 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
     """Have a function be left out of compiled graphs; the error of ``fullgraph=True`` says what to do ``instead``."""
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        range_name = _range_name(plain)
+
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if torch.compiler.is_compiling():
                 result: _R = outside(*args, **kwargs)
                 return result
+            if is_profiled():
+                with record_function(range_name):
+                    return plain(*args, **kwargs)
             return plain(*args, **kwargs)
 
         outside = left_out_of_graphs(plain, f"{plain.__name__}: torch.compile cannot trace it: {instead}")
         return function
 
     return decorate
+
+
+def recorded(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have calls of a function that torch.compile traces be ranges in profiles of what is not compiled."""
+    range_name = _range_name(plain)
+
+    @functools.wraps(plain)
+    def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if torch.compiler.is_compiling() or not is_profiled():
+            return plain(*args, **kwargs)
+        with record_function(range_name):
+            return plain(*args, **kwargs)
+
+    return function
+
+
+def _range_name(function: Callable[..., Any]) -> str:
+    """As the operator of this function is called, if there is one."""
+    of_experts = ".moe." in function.__module__ and not function.__name__.startswith("moe_")
+    return f"triton_dist::{'moe_' if of_experts else ''}{function.__name__}"
+
+
+def _open(range_name: str) -> Any:
+    """A range that has begun, and ends with its ``__exit__``: a with-statement would need a frame for the call."""
+    opened = record_function(range_name)
+    opened.__enter__()
+    return opened
 
 
 def _are_plain(values: Iterable[Any]) -> bool:

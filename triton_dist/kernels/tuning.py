@@ -196,8 +196,9 @@ def tune(
     *Collective* over ``group``. Each is timed in CUDA graphs for 1, 4, 16, 32, … rows; the slowest PE's time counts.
     Later calls of the group's communicator use the times, and so do processes that begin later on this host with as
     many PEs on GPUs of the same model: the times are added to a file in ``TRITON_DIST_TUNING_DIR`` of each host. In the
-    CPU world every algorithm runs once, and nothing is measured or stored. GEMMs and norms of rows that PEs cannot
-    share equally are timed with the shards that PEs then have, of ``torch.chunk``.
+    CPU world every algorithm runs once, and nothing is measured or stored: the first PE warns by the logger
+    ``triton_dist``. GEMMs and norms of rows that PEs cannot share equally are timed with the shards that PEs then have,
+    of ``torch.chunk``.
 
     Args:
         operations: names of functions of this package: collectives, norms, GEMMs. By default all for which ``hidden``
@@ -232,6 +233,11 @@ def tune(
                     measured[case] = times
                     comm.own(Choices).learn([Entry(case, times)])
         comm.own(Prepared).forget()
+        if not measured and comm.world.kind == "cpu" and comm.my_rank == 0:
+            _log.warning(
+                "kernels.tune: nothing was measured, and the result is empty: the CPU world interprets kernels. Every"
+                " algorithm has run once. Tune on GPUs"
+            )
         if measured and store:
             try:
                 entries = [Entry(case, times) for case, times in measured.items()]

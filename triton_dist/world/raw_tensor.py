@@ -24,8 +24,18 @@ import torch
 
 import _triton_dist_loader
 from triton_dist.process_state import of_process
+from triton_dist.torch_api import symmetric_memory_of
 
-__all__ = ["TensorMemory", "bytes_at", "elsewhere", "release_dropped", "start_of", "storage_address", "tensor_at"]
+__all__ = [
+    "TensorMemory",
+    "bytes_at",
+    "elsewhere",
+    "of_another_backend",
+    "release_dropped",
+    "start_of",
+    "storage_address",
+    "tensor_at",
+]
 
 
 class _Device(ctypes.Structure):
@@ -160,3 +170,12 @@ def storage_address(tensor: torch.Tensor) -> int:
 def start_of(tensor: torch.Tensor) -> int:
     """The address of a tensor's first element, also when it has none (``data_ptr`` is 0 then)."""
     return storage_address(tensor) + int(tensor.storage_offset()) * tensor.element_size()
+
+
+def of_another_backend(tensor: torch.Tensor) -> str:
+    """What to say of a tensor that is not symmetric here, but is of torch's symmetric memory; else empty."""
+    backend = symmetric_memory_of(tensor)
+    return backend and (
+        f"it is of torch's symmetric memory with the backend {backend}, which is not in NVSHMEM's heap (call"
+        ' torch.distributed._symmetric_memory.set_backend("NVSHMEM") before the first such tensor is made)'
+    )

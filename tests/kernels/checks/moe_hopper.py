@@ -105,7 +105,7 @@ def dispatched(gpus: list[Gpu], config: Config, senders: int, room: int) -> list
             gpu.words(gpu.dispatch_state), peers, gpu.distances(gpus, "gathered"), n, senders, INNER, HIDDEN,
             2 * INNER, config, True, len(gpus), len(gpu.w13), HIDDEN // 2, room,
         ))  # fmt: skip
-    gluon_threads.run(dispatch_grouped_gemm.dispatch_grouped_gemm_kernel, PROGRAMS, arguments)
+    gluon_threads.run(dispatch_grouped_gemm.moe_dispatch_grouped_gemm_kernel, PROGRAMS, arguments)
     for gpu in gpus:
         left = gpu.dispatch_state.copy()
         left[0] = 0  # how many launches there were
@@ -132,7 +132,7 @@ def combined(gpus: list[Gpu], config: Config, reducers: int, room: int, top_k: i
             gluon_threads.Value(torch.tensor(gpu.me).numpy()), reducers, HIDDEN, INNER, HIDDEN, config, True, len(gpus),
             len(gpu.w2), top_k, room, CHUNK // 2, True,
         ))  # fmt: skip
-    gluon_threads.run(grouped_gemm_combine.grouped_gemm_combine_kernel, PROGRAMS, arguments)
+    gluon_threads.run(grouped_gemm_combine.moe_grouped_gemm_combine_kernel, PROGRAMS, arguments)
     assert not any(gpu.combine_state.any() for gpu in gpus), "state for the next launch"
     return results
 

@@ -79,7 +79,7 @@ def move(there: Machine, plan: Plan, routing: Routing, given: list[dict[str, Any
             memory.pointer(there.rounds[me], gl.int32), plan.senders,
             memory.pointer(there.done[me], gl.int32), me, config,
         ))  # fmt: skip
-    gluon_threads.run(rounds_hopper.move_rows_kernel, programs, arguments)
+    gluon_threads.run(rounds_hopper.moe_dispatch_rounds_by_tma, programs, arguments)
     for one, out in zip(given, outs, strict=True):
         different = (out != one["rows"].numpy()).any(axis=(1, 2)) & one["kept"].numpy()
         assert not different.any(), f"rows {numpy.flatnonzero(different)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -75,7 +76,15 @@ def chosen_by_times() -> Iterator[None]:
 
 
 def check_every_algorithm_runs(world: triton_dist.World) -> None:
+    said: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = said.append  # type: ignore[method-assign]
+    logging.getLogger("triton_dist").addHandler(handler)
     assert kernels.tune(max_tokens=5, hidden=64, weights=[(32, 64)]) == {}
+    logging.getLogger("triton_dist").removeHandler(handler)
+    assert [(record.levelname, "nothing was measured" in record.getMessage()) for record in said] == (
+        [("WARNING", True)] if world.pe == 0 else []
+    )
     assert kernels.tune("gemm_reduce_scatter", max_tokens=1, weights=[(32, 64)], dtype=torch.float8_e4m3fn) == {}
 
 

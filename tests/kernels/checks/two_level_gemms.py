@@ -317,7 +317,7 @@ def check_what_crosses_is_between_slices(world: Any) -> None:
     assert before > 0
 
 
-_KINDS = {"_local": "slice", "_exchange_between_hosts": "exchange"}
+_KINDS = {"gemm_portable_local": "slice", "host_exchange_kernel": "exchange"}
 """What kernels do, by their names."""
 
 

@@ -15,20 +15,20 @@ from prepared_calls.world import RECORDER, calls
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional_layer, rounds
-from triton_dist.kernels.moe.combine import _combine_receive, _combine_send
-from triton_dist.kernels.moe.dispatch_messages import dispatch_kernel
-from triton_dist.kernels.moe.grouped_gemm import _weight_grad
+from triton_dist.kernels.moe.combine import moe_combine_receive, moe_combine_send
+from triton_dist.kernels.moe.dispatch_messages import moe_dispatch_one_round
+from triton_dist.kernels.moe.grouped_gemm import moe_grouped_gemm_weight_grad
 
 OPS: Any = torch.ops.triton_dist
 TOKENS, HIDDEN, INNER, EXPERTS = 16, 256, 128, 4
 FORKED, JOINED = (SIDE, "wait for", f"event of {CURRENT}"), (CURRENT, "wait for", f"event of {SIDE}")
 KERNELS = {
-    "dispatch": dispatch_kernel,
-    "dispatch in rounds": rounds._dispatch,
-    "combine in rounds": rounds._combine,
-    "send": _combine_send,
-    "receive": _combine_receive,
-    "weight": _weight_grad,
+    "dispatch": moe_dispatch_one_round,
+    "dispatch in rounds": rounds.moe_dispatch_rounds,
+    "combine in rounds": rounds.moe_combine_rounds,
+    "send": moe_combine_send,
+    "receive": moe_combine_receive,
+    "weight": moe_grouped_gemm_weight_grad,
 }
 
 

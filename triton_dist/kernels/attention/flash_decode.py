@@ -151,7 +151,7 @@ def _scale_of(scales, head, step):
 
 
 @triton.jit(do_not_specialize=["window", "interleave", "n_requests", "capacity", "pages"])
-def _flash_decode(
+def flash_decode_kernel(
     q, k, v, lengths, table, out, lse, parts, k_scale, v_scale, slots, half, counters, trace, n_requests, scale,
     window, interleave, capacity, pages, page_size, k_scale_step, v_scale_step, q_request, q_head, k_page, k_token,
     k_head, v_page, v_token, v_head, table_request,
@@ -459,7 +459,7 @@ def _launch(comm: Communicator, members: Members, call: Call, cut: _Cut, first: 
     tasks = n_requests * call.kv_heads * shape.tiles
     overlaps = dependent()
     return launch(
-        _flash_decode, (programs,), first, slots, half, counters,
+        flash_decode_kernel, (programs,), first, slots, half, counters,
         record("flash_decode", programs, 8 * triton.cdiv(tasks, programs) + 16), n_requests, call.scale, call.window,
         call.interleave, call.capacity, *first.k.shape[:2], *call.scale_steps, *first.q.stride()[:2],
         *first.k.stride()[:3], *first.v.stride()[:3], first.table.stride(0),

@@ -49,7 +49,7 @@ __all__ = ["ALGORITHMS", "all_gather", "all_gather_parts"]
 
 
 @triton.jit
-def _exchange(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def all_gather_low_latency(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
@@ -67,7 +67,7 @@ def _exchange(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOC
 
 
 @triton.jit
-def _push(
+def all_gather_push(
     output, input, barriers, trace, part, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
@@ -211,7 +211,7 @@ def low_latency(
     programs = triton.cdiv(n, block)
     trace = record("all_gather, low_latency", programs, 2)
     return launch(
-        _exchange,
+        all_gather_low_latency,
         (programs,),
         (output, input),
         ll_slots(comm),
@@ -243,7 +243,7 @@ def push(
     trace = record("all_gather, push", programs, 4 + n // (block * programs))
     total = output.numel() if part else None
     return launch(
-        _push, (programs,), (output, input), barrier_state(comm), trace, n, total, comm.members, block,
+        all_gather_push, (programs,), (output, input), barrier_state(comm), trace, n, total, comm.members, block,
         WIDE=is_wide(n, block), num_warps=num_warps,
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ __all__ = ["ALGORITHMS", "all_reduce", "launch_sum"]
 
 
 @triton.jit
-def _one_shot(
+def all_reduce_one_shot(
     output,
     input,
     slots,
@@ -95,7 +95,7 @@ def _one_shot(
 
 
 @triton.jit
-def _two_shot(
+def all_reduce_two_shot(
     output,
     input,
     slots,
@@ -141,7 +141,7 @@ def _load_reduced(ptr, offsets, mask, MEMBERS: tl.constexpr, OP: tl.constexpr):
 
 
 @triton.jit
-def _direct(
+def all_reduce_direct(
     output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr,
     WIDE: tl.constexpr = False,
 ):  # fmt: skip
@@ -174,7 +174,7 @@ def _direct(
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
-def _push(
+def all_reduce_push(
     output,
     input,
     memory,
@@ -332,7 +332,7 @@ def one_shot(
     programs = triton.cdiv(n, block)
     trace = record("all_reduce, one_shot", programs, 2)
     return launch(
-        _one_shot,
+        all_reduce_one_shot,
         (programs,),
         (to, source),
         ll_slots(comm),
@@ -367,7 +367,7 @@ def two_shot(
     programs = triton.cdiv(part, block)
     trace = record("all_reduce, two_shot", programs, 4)
     return launch(
-        _two_shot,
+        all_reduce_two_shot,
         (programs,),
         (to, source),
         ll_slots(comm),
@@ -400,7 +400,7 @@ def direct(
     programs = programs or min(64, max(1, triton.cdiv(part, block)), limit)
     trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
     return launch(
-        _direct,
+        all_reduce_direct,
         (programs,),
         (output.view(-1), input.view(-1)),
         barrier_state(comm),
@@ -422,7 +422,7 @@ def push(
     part = _part(n, n_pes)
     cut = plan(part, n_pes, input.element_size(), **tuning)
     return launch(
-        _push,
+        all_reduce_push,
         (cut.programs,),
         (output.view(-1), input.view(-1)),
         staging(comm, input.dtype),

@@ -46,7 +46,7 @@ __all__ = ["ALGORITHMS", "all_to_all"]
 
 
 @triton.jit
-def _exchange(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def all_to_all_low_latency(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
@@ -62,7 +62,9 @@ def _exchange(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.c
 
 
 @triton.jit
-def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
+def all_to_all_push(
+    output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False
+):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
@@ -167,7 +169,7 @@ def low_latency(
     programs = triton.cdiv(n, block)
     trace = record("all_to_all, low_latency", programs, 2)
     return launch(
-        _exchange,
+        all_to_all_low_latency,
         (programs,),
         (output, input),
         ll_slots(comm),
@@ -195,8 +197,8 @@ def push(
     programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, min(128, limit)))  # each as many blocks
     trace = record("all_to_all, push", programs, 4 + n // (block * programs))
     return launch(
-        _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, WIDE=is_wide(n, block),
-        num_warps=num_warps,
+        all_to_all_push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block,
+        WIDE=is_wide(n, block), num_warps=num_warps,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ __all__ = ["ALGORITHMS", "broadcast"]
 
 
 @triton.jit
-def _exchange(tensor, slots, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def broadcast_low_latency(tensor, slots, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
@@ -70,7 +70,9 @@ def _exchange(tensor, slots, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
-def _push(tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
+def broadcast_push(
+    tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False
+):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
@@ -88,7 +90,7 @@ def _push(tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.con
 
 
 @triton.jit
-def _scatter(tensor, barriers, trace, root, n, rounds, per_round, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def broadcast_scatter(tensor, barriers, trace, root, n, rounds, per_round, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     """Of round r, program p has block ((r · per_round + j) · programs + p) · (N_PES - 1) + q for PE root + 1 + q."""
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -188,7 +190,7 @@ def low_latency(
     programs = triton.cdiv(n, block)
     trace = record("broadcast, low_latency", programs, 2)
     return launch(
-        _exchange,
+        broadcast_low_latency,
         (programs,),
         (tensor,),
         ll_slots(comm),
@@ -215,8 +217,8 @@ def push(
     programs = programs or min(128, max(1, triton.cdiv(n, block)), limit)
     trace = record("broadcast, push", programs, 3 + n // (block * programs))
     return launch(
-        _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, WIDE=is_wide(n, block),
-        num_warps=num_warps,
+        broadcast_push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block,
+        WIDE=is_wide(n, block), num_warps=num_warps,
     )  # fmt: skip
 
 
@@ -244,7 +246,7 @@ def scatter(
     rounds = triton.cdiv(blocks, programs * per_round)
     trace = record("broadcast, scatter", programs, 2 * rounds + 2)
     return launch(
-        _scatter,
+        broadcast_scatter,
         (programs,),
         (tensor,),
         barrier_state(comm),

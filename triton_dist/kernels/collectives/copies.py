@@ -29,7 +29,7 @@ _OUTPUTS = 64
 
 
 @triton.jit
-def _copy(to, source, n, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
+def copies_own_part(to, source, n, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
     n = widened(n, WIDE)
     for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
@@ -80,7 +80,7 @@ def copy_engine(
     grid = (max(1, min(32, triton.cdiv(to.numel(), _BLOCK), limit - 1)),)
     wide = is_wide(to.numel(), _BLOCK)
     if comm.world.kind == "cpu":
-        _copy[grid](to, source, to.numel(), _BLOCK, wide)
+        copies_own_part[grid](to, source, to.numel(), _BLOCK, wide)
         stream_barrier(comm)
         parts = input.view(n_pes, -1) if has_parts else input.expand(n_pes, -1)
         for i in range(1, n_pes):
@@ -88,13 +88,13 @@ def copy_engine(
         stream_barrier(comm)
         return None
     if limit == 1:
-        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
+        copied = launch(copies_own_part, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
         before = stream_barrier(comm)
         send_here(output, input)
         after = stream_barrier(comm)
         return steps((copied, addresses_of_own), (before, nothing), (send_here, both), (after, nothing))
     with side_stream(comm) as side:
-        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
+        copied = launch(copies_own_part, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
         with torch.cuda.stream(side):
             before = stream_barrier(comm)
             send(side.cuda_stream, output, input)

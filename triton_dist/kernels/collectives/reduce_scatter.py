@@ -62,7 +62,7 @@ __all__ = ["ALGORITHMS", "reduce_scatter", "reduce_scatter_parts"]
 
 
 @triton.jit
-def _exchange(
+def reduce_scatter_low_latency(
     output,
     input,
     slots,
@@ -92,7 +92,7 @@ def _exchange(
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
-def _push(
+def reduce_scatter_push(
     output,
     input,
     memory,
@@ -251,7 +251,7 @@ def low_latency(
     programs = triton.cdiv(n, block)
     trace = record("reduce_scatter, low_latency", programs, 2)
     return launch(
-        _exchange,
+        reduce_scatter_low_latency,
         (programs,),
         (to, source),
         ll_slots(comm),
@@ -280,7 +280,7 @@ def push(
     total, part, n_pes = input.numel() if part else None, part or output.numel(), comm.n_pes
     cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
     return launch(
-        _push,
+        reduce_scatter_push,
         (cut.programs,),
         (output.view(-1), input.view(-1)),
         staging(comm, output.dtype),

@@ -39,7 +39,7 @@ __all__ = [
 
 
 @triton.jit(do_not_specialize=["first", "M", "each"])
-def _finish_rows(
+def gemm_between_hosts_finish_rows(
     c, sums, epilogue, first, M, N, each, PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 ):
     """Rows of ``c`` from ``first`` on, of which it has M: ``each`` rows after the epilogue, added up in float32 of
@@ -81,7 +81,8 @@ def finish_rows(gemm: Operands, sums: torch.Tensor, *, to_all: bool) -> Part:
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
     programs = min(triton.cdiv(each, block_m) * triton.cdiv(columns, block_n), portable.programs(gemm.sm_margin))
     finished = launch(
-        _finish_rows, (programs,), (gemm.c,), sums, gemm.epilogue, gemm.comm.my_rank * each if to_all else 0,
+        gemm_between_hosts_finish_rows, (programs,), (gemm.c,), sums, gemm.epilogue,
+        gemm.comm.my_rank * each if to_all else 0,
         gemm.c.shape[0], columns, each, PARTS=parts, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
     return finished, lambda call: (call.out,)

@@ -42,7 +42,7 @@ _NAME = "norm_gemm"
 
 
 @triton.jit(do_not_specialize=["M"])
-def _norm_gemm(
+def norm_gemm_kernel(
     a, b, c, norm, first_b, epilogue, eps, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr,
     B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr, DEPENDENT: tl.constexpr,
@@ -159,8 +159,8 @@ def launch(
     ahead = ahead_of(tiles, cut.block_n, k, itemsize) if overlaps and of_tile.constants["B_TMA"] else 0
     first = of_tile.a, of_tile.b, c, norm
     return prepared.launch(
-        _norm_gemm, (tiles,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), epilogue, eps,
-        m, n, k, a.stride(0), *b.stride(), c.stride(0), **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead,
+        norm_gemm_kernel, (tiles,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), epilogue,
+        eps, m, n, k, a.stride(0), *b.stride(), c.stride(0), **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead,
         num_warps=cut.warps,
         num_stages=stages_for(block_m, cut, itemsize, tiles, sms(), gpu().shared_memory, overlaps) if on_gpu else 1,
         **launch_options(dependent=overlaps),

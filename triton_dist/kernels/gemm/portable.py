@@ -92,7 +92,7 @@ def _tile_offsets(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.co
 
 
 @triton.jit(do_not_specialize=["M"])
-def _local(
+def gemm_portable_local(
     a, b, c, scale, epilogue, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALES: tl.constexpr, FLAGS: tl.constexpr,
@@ -140,7 +140,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=["M"])
-def _send(
+def gemm_portable_send(
     c, flags, trace, M, N, c_step,
     MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
@@ -148,7 +148,7 @@ def _send(
 
 
 @triton.jit(do_not_specialize=["M"])
-def _scatter(
+def gemm_portable_scatter(
     a, b, c, scale, epilogue, trace, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALES: tl.constexpr,
@@ -172,7 +172,7 @@ def _scatter(
 
 
 @triton.jit(do_not_specialize=["M"])
-def _scatter_by_programs(
+def gemm_portable_scatter_by_programs(
     a, b, c, scale, epilogue, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step,
     MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALES: tl.constexpr,
@@ -239,7 +239,7 @@ def local(gemm: Operands, grid: int, flags: torch.Tensor | None = None) -> Launc
     """c = a · b here, after the epilogue; a tile's flag, if there are any, is set when it is stored."""
     (*matrices, scale, epilogue), sizes, constants = _given(gemm)
     return launch(
-        _local, (grid,), matrices, scale, epilogue, flags, _trace("GEMM", gemm.c, grid, gemm.fold), *sizes,
+        gemm_portable_local, (grid,), matrices, scale, epilogue, flags, _trace("GEMM", gemm.c, grid, gemm.fold), *sizes,
         **constants, FLAGS=flags is not None, num_warps=8, num_stages=3,
     )  # fmt: skip
 
@@ -247,7 +247,7 @@ def local(gemm: Operands, grid: int, flags: torch.Tensor | None = None) -> Launc
 def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int, fold: int = 1) -> Launch | None:
     """``c``, columns of a symmetric matrix, to all others; each tile when its flag is set, which is then cleared."""
     return launch(
-        _send, (grid,), (c,), flags, _trace("sending", c, grid, fold), *c.shape, c.stride(0), comm.members,
+        gemm_portable_send, (grid,), (c,), flags, _trace("sending", c, grid, fold), *c.shape, c.stride(0), comm.members,
         **blocks(c.dtype, fold), FLAGS=flags is not None, num_warps=8,
     )  # fmt: skip
 
@@ -256,8 +256,8 @@ def scatter(gemm: Operands, grid: int) -> Launch | None:
     """c = a · b on all PEs, after the epilogue, each tile stored by the program that computed it."""
     (*matrices, scale, epilogue), sizes, constants = _given(gemm)
     return launch(
-        _scatter, (grid,), matrices, scale, epilogue, _trace("GEMM, sent", gemm.c, grid, gemm.fold), *sizes,
-        gemm.comm.members, **constants, num_warps=8, num_stages=3,
+        gemm_portable_scatter, (grid,), matrices, scale, epilogue, _trace("GEMM, sent", gemm.c, grid, gemm.fold),
+        *sizes, gemm.comm.members, **constants, num_warps=8, num_stages=3,
     )  # fmt: skip
 
 
@@ -267,6 +267,6 @@ def scatter_by_programs(gemm: Operands, flags: torch.Tensor, comm_programs: int,
     sharing = min(comm_programs, grid - comm_programs)
     trace = _trace("GEMM and communication programs", gemm.c, grid, gemm.fold, sharing)
     return launch(
-        _scatter_by_programs, (grid,), matrices, scale, epilogue, flags, trace, comm_programs, *sizes,
+        gemm_portable_scatter_by_programs, (grid,), matrices, scale, epilogue, flags, trace, comm_programs, *sizes,
         gemm.comm.members, **constants, num_warps=8, num_stages=3,
     )  # fmt: skip

@@ -23,7 +23,7 @@ __all__ = ["reduce_partials"]
 
 
 @triton.jit(do_not_specialize=["M", "each"])
-def _reduce_partials(
+def gemm_reduce_partials(
     c, product, epilogue, M, N, each,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -64,7 +64,7 @@ def reduce_partials(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> t
     programs = min(tiles, portable.programs(sm_margin) * (1 if sm_margin else 4))
     entered = stream_barrier(comm)
     reduced = launch(
-        _reduce_partials, (programs,), (gemm.c,), product, gemm.epilogue, rows, columns, each,
+        gemm_reduce_partials, (programs,), (gemm.c,), product, gemm.epilogue, rows, columns, each,
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
     done = stream_barrier(comm)

@@ -96,7 +96,7 @@ def _exchange(
 
 
 @triton.jit(do_not_specialize=["M", "each", "mine"])
-def _small_m_gemm(
+def gemm_small_m(
     a, b, c, first_b, slots, epilogue, trace, M, N, K, each, mine, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
@@ -160,7 +160,7 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     ahead = ahead_of(programs, cut.block_n, k, a.element_size()) if asks else 0
     first = of_tile.a, of_tile.b, c
     return launch(
-        _small_m_gemm, (programs,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), slots,
+        gemm_small_m, (programs,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), slots,
         epilogue, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, c.shape[0], a.stride(0), *b.stride(), c.stride(0), TO_ALL=to_all, MEMBERS=comm.members,
         WORDS=words, **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead, num_warps=cut.warps,

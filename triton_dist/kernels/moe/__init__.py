@@ -4,7 +4,7 @@
 waits for the host.
 """
 
-from triton_dist.kernels.gradients import outside_of_graphs
+from triton_dist.kernels.gradients import outside_of_graphs, recorded
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as _all_gather_grouped_gemm
 from triton_dist.kernels.moe.combine import Combining
@@ -21,7 +21,7 @@ from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as _grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import (
     grouped_gemm_reduce_scatter as _grouped_gemm_reduce_scatter,
 )
-from triton_dist.kernels.moe.layer import moe_layer
+from triton_dist.kernels.moe.layer import moe_layer as _moe_layer
 from triton_dist.kernels.moe.results import Dispatched
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm as _dispatch_grouped_gemm
@@ -65,3 +65,4 @@ gather_routing = outside_of_graphs(_SAME)(_gather_routing)
 grouped_gemm = outside_of_graphs(_SAME)(_grouped_gemm)
 grouped_gemm_combine = outside_of_graphs(_OTHERS)(_grouped_gemm_combine)
 grouped_gemm_reduce_scatter = outside_of_graphs(_SAME)(_grouped_gemm_reduce_scatter)
+moe_layer = recorded(_moe_layer)

@@ -184,7 +184,7 @@ def _tile_ends(begins, counts, me, N: tl.constexpr, E: tl.constexpr, L: tl.const
 
 
 @triton.jit(do_not_specialize=["n_tokens", "senders"])
-def _gather_and_multiply(
+def moe_all_gather_grouped_gemm(
     a, b, out, memory, a_scales, b_scales, n_tokens, senders, capacity, gathered, gathered_scales, state, barriers,
     N_COLUMNS, INNER, b_step, b_row, b_column, MEMBERS: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
     MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, S: tl.constexpr, FLAGS: tl.constexpr,
@@ -392,7 +392,7 @@ def _launch(
         out if b_scales is None else b_scales,
     )  # fmt: skip
     return launch(
-        _gather_and_multiply, (n_programs,), tensors, n_tokens, n_senders, out.shape[0], gathered.view(a.dtype),
+        moe_all_gather_grouped_gemm, (n_programs,), tensors, n_tokens, n_senders, out.shape[0], gathered.view(a.dtype),
         scales, state, barriers, b.shape[2], inner, *b.stride(), MEMBERS=comm.members,
         E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens, PARTS=routing.parts, WORDS=words,
         S=n_scales, FLAGS=flags, BLOCK=8192, **tile, SCALES=kind, WHOLE=whole, SWIGLU=swiglu, num_warps=8, num_stages=3,

@@ -29,7 +29,7 @@ _TOKENS = 128
 
 
 @triton.jit(do_not_specialize=["n_tokens", "capacity"])
-def _plan(
+def moe_arrival_plan(
     units, destinations, memory, n_tokens, capacity, MEMBERS: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
     MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, BLOCK_M: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
@@ -88,7 +88,7 @@ def arrival_plan(
     memory = routing.memory
     units = memory.new_empty(routing.num_experts * int(UNIT.value))
     destinations = memory.new_empty(routing.max_tokens)
-    _plan[(triton.cdiv(routing.max_tokens, _TOKENS),)](
+    moe_arrival_plan[(triton.cdiv(routing.max_tokens, _TOKENS),)](
         units, destinations, memory, routing.n_tokens, capacity, MEMBERS=comm.members, E=routing.num_experts,
         K=routing.top_k, MAX_TOKENS=routing.max_tokens, PARTS=routing.parts, BLOCK_M=block_m, TOKENS=_TOKENS,
         **options_of(routing, capacity),
@@ -97,7 +97,7 @@ def arrival_plan(
 
 
 @triton.jit(do_not_specialize=["capacity"])
-def _check(memory, capacity, MEMBERS: tl.constexpr, E: tl.constexpr, PARTS: tl.constexpr):
+def moe_arrival_plan_check(memory, capacity, MEMBERS: tl.constexpr, E: tl.constexpr, PARTS: tl.constexpr):
     L: tl.constexpr = E // group_size(MEMBERS)
     begins = memory + PARTS[1] + my_rank(MEMBERS) * L
     assert tl.load(begins + L) - tl.load(begins) <= capacity, "grouped_gemm_combine: a has fewer rows than have come"
@@ -106,6 +106,6 @@ def _check(memory, capacity, MEMBERS: tl.constexpr, E: tl.constexpr, PARTS: tl.c
 def refuse_more_rows(comm: Communicator, routing: GatheredRouting, capacity: int) -> None:
     """An error of the kernel if this PE's experts have more rows, where they may have."""
     if options := options_of(routing, capacity):
-        _check[(1,)](
+        moe_arrival_plan_check[(1,)](
             routing.memory, capacity, MEMBERS=comm.members, E=routing.num_experts, PARTS=routing.parts, **options
         )

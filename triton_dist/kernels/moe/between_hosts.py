@@ -25,12 +25,12 @@ from triton_dist.kernels.moe.arguments import CHUNK, Routing
 from triton_dist.kernels.moe.dispatch_counts import TokenSources
 from triton_dist.kernels.moe.host_exchange import (
     HostExchange,
-    exchange_rows,
+    moe_combine_between_hosts,
+    moe_dispatch_between_hosts,
+    moe_dispatch_between_hosts_receive,
+    moe_dispatch_between_hosts_send,
     open_host_exchange,
     options_of,
-    receive_rows,
-    return_sums,
-    send_rows,
     words_of_message,
 )
 from triton_dist.kernels.moe.results import Dispatched, begin_of
@@ -129,7 +129,7 @@ def exchange_with_hosts(
     of_rows = x if scales is None else scales
     tensors = *_words(x, of_rows), routing.ids, routing.weights, *_words(*rows[:2]), rows.weights, result.memory
     crossed = launch(
-        exchange_rows, (exchange.programs,), tensors, routing.n_tokens, exchange.outbox, exchange.inbox,
+        moe_dispatch_between_hosts, (exchange.programs,), tensors, routing.n_tokens, exchange.outbox, exchange.inbox,
         exchange.signals, exchange.sent, exchange.received, **constants, **_places(routing), debug=True,
         sanitize_overflow=False,
     )  # fmt: skip
@@ -156,8 +156,8 @@ def send_to_hosts(
     of_rows = x if scales is None else scales
     tensors = *_words(x, of_rows), routing.ids, routing.weights, *_words(*rows[:2]), rows.weights
     return exchange, launch(
-        send_rows, (exchange.programs,), tensors, routing.n_tokens, exchange.outbox, exchange.inbox, exchange.signals,
-        exchange.sent, **constants, debug=True, sanitize_overflow=False,
+        moe_dispatch_between_hosts_send, (exchange.programs,), tensors, routing.n_tokens, exchange.outbox,
+        exchange.inbox, exchange.signals, exchange.sent, **constants, debug=True, sanitize_overflow=False,
     )  # fmt: skip
 
 
@@ -172,7 +172,8 @@ def receive_from_hosts(
     """The second half, into ``result``. The steps take ids, the tensors of ``rows``, and those of the result."""
     constants = _constants(routing, rows.x.shape[1] * rows.x.element_size() // 4, n_scales)
     received = launch(
-        receive_rows, (exchange.programs,), (routing.ids, *_words(*rows[:2]), rows.weights, result.memory),
+        moe_dispatch_between_hosts_receive, (exchange.programs,),
+        (routing.ids, *_words(*rows[:2]), rows.weights, result.memory),
         routing.n_tokens, exchange.inbox, exchange.signals, exchange.received, **constants, **_places(routing),
     )  # fmt: skip
     local = inside_host(routing, result.memory, rows.weights)
@@ -253,7 +254,8 @@ def add_hosts(
     exchange, words = _opened_for_sums(function, sums, routing, buffer, sm_margin)
     constants = _grid(routing) | {"WORDS": words, "DTYPE": dtype, "AT_COUNTS": _places(routing)["AT_COUNTS"]}
     return launch(
-        return_sums, (exchange.programs,), (dispatched.memory, routing.ids, *_words(out)), routing.n_tokens,
+        moe_combine_between_hosts, (exchange.programs,), (dispatched.memory, routing.ids, *_words(out)),
+        routing.n_tokens,
         sums.view(torch.int32), exchange.inbox, exchange.signals, exchange.sent, **constants, **options_of(words),
     )  # fmt: skip
 

@@ -182,7 +182,7 @@ def _receive(
 
 
 @triton.jit
-def _combine_send(
+def moe_combine_send(
     y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
     BY_TOKEN: tl.constexpr,
@@ -193,7 +193,7 @@ def _combine_send(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def _combine_receive(
+def moe_combine_receive(
     out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
     MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, TAKEN: tl.constexpr,
 ):  # fmt: skip
@@ -204,7 +204,7 @@ def _combine_receive(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def _combine(
+def moe_combine_one_round(
     y, memory, ids, out, n_tokens, flags, slots, sent_numbers, received_numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr,
     DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, TAKEN: tl.constexpr,
@@ -280,7 +280,7 @@ def combine_send(
             exchange, constants = _prepare("combine_send", y, within, weighted, buffer, sm_margin)
             del constants["L"], constants["TAKEN"]
             made = launch(
-                _combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
+                moe_combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
                 exchange.slots, exchange.sent, BY_TOKEN=within.routing.by_tokens, **constants,
                 **_cut(within.routing, constants["WORDS"]).options,
             )  # fmt: skip
@@ -319,7 +319,7 @@ def _receive_half(sent: Combining, out: torch.Tensor) -> Launch | Sequence[Step]
     constants = _constants(within, sent.dtype, sent.hidden)
     del constants["BLOCK"]
     made = launch(
-        _combine_receive, (exchange.programs,), (sums.view(torch.int32), within.ids), within.n_tokens,
+        moe_combine_receive, (exchange.programs,), (sums.view(torch.int32), within.ids), within.n_tokens,
         exchange.messages, exchange.slots, exchange.received, **constants, **_cut(within, constants["WORDS"]).options,
     )  # fmt: skip
     if routing.hosts == 1:
@@ -402,8 +402,8 @@ def _launch(
     exchange, constants = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
     tensors = y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)
     made = launch(
-        _combine, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
-        exchange.received, **constants, **_cut(routing, constants["WORDS"]).options,
+        moe_combine_one_round, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots,
+        exchange.sent, exchange.received, **constants, **_cut(routing, constants["WORDS"]).options,
     )  # fmt: skip
     return exchange, made
 

@@ -204,7 +204,7 @@ def _take_sums(
 
 
 @triton.jit(do_not_specialize=["n_tokens", "senders"])
-def _combine(
+def moe_combine_many(
     y, memory, ids, out, n_tokens, senders, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
     L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
     WEIGHTED: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, SMS: tl.constexpr,
@@ -259,7 +259,8 @@ def combine_many(
     plan = plan_of(function, routing, words, sm_margin)
     slots, flags, numbers = _memory(routing, words, plan, buffer)
     return launch(
-        _combine, (plan.programs,), (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
+        moe_combine_many, (plan.programs,),
+        (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
         routing.n_tokens, plan.senders, flags, slots, numbers, **constants_of(routing, words, dtype, weighted, plan),
         **plan.options,
     )  # fmt: skip

@@ -48,7 +48,7 @@ from triton_dist.kernels.moe.between_hosts import ColumnRows, column_rows
 from triton_dist.kernels.moe.dispatch_counts import PARTS_OF_COUNTS, words_of_parts
 from triton_dist.kernels.moe.dispatch_many import dispatch_many
 from triton_dist.kernels.moe.dispatch_many import make_slots as make_slots_of_many
-from triton_dist.kernels.moe.dispatch_messages import dispatch_kernel, receive_kernel, send_kernel
+from triton_dist.kernels.moe.dispatch_messages import moe_dispatch_one_round, moe_dispatch_receive, moe_dispatch_send
 from triton_dist.kernels.moe.exchange import Cut, Exchange, cut_of, open_exchange
 from triton_dist.kernels.moe.host_exchange import HostExchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
@@ -193,7 +193,7 @@ def _send_half(
     exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
     tensors = *_words(x, x if scales is None else scales), routing.ids, routing.weights
     made = launch(
-        send_kernel, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, _sums(exchange, routing),
+        moe_dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, _sums(exchange, routing),
         exchange.slots, exchange.sent, **constants, **_sending(exchange, routing, constants),
         **_options(routing, constants),
     )  # fmt: skip
@@ -243,7 +243,7 @@ def _receive_half(sent: Sent, result: Dispatched) -> Launch | Sequence[Step] | N
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
     out, out_scales, memory = result.x, result.x if result.scales is None else result.scales, result.memory
     return launch(
-        receive_kernel, (exchange.programs,), (*_words(out, out_scales), memory), routing.capacity,
+        moe_dispatch_receive, (exchange.programs,), (*_words(out, out_scales), memory), routing.capacity,
         exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
         **_options(routing, constants),
     )  # fmt: skip
@@ -339,7 +339,7 @@ def _launch(
     exchange, constants = _prepare(function, x, n_scales, routing, buffer, sm_margin)
     tensors = *_words(x, scales), ids, weights, *_words(out, out_scales), memory
     made = launch(
-        dispatch_kernel, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages,
+        moe_dispatch_one_round, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages,
         _sums(exchange, routing), exchange.slots, exchange.sent, exchange.received, **constants,
         **_layout(routing), **_sending(exchange, routing, constants), **_options(routing, constants),
     )  # fmt: skip

@@ -325,7 +325,7 @@ def _take_rows(
 
 
 @triton.jit(do_not_specialize=["n_tokens", "senders"])
-def _dispatch(
+def moe_dispatch_many(
     x, scales, ids, weights, out, out_scales, memory, n_tokens, senders, capacity, counts, sums, slots, numbers,
     MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
     DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
@@ -382,7 +382,8 @@ def dispatch_many(
     given = (tensor.view(torch.int32) for tensor in (x, x if scales is None else scales))
     outputs = (tensor.view(torch.int32) for tensor in (out, out_scales))
     return launch(
-        _dispatch, (plan.programs,), (*given, routing.ids, routing.weights, *outputs, result.memory), routing.n_tokens,
+        moe_dispatch_many, (plan.programs,), (*given, routing.ids, routing.weights, *outputs, result.memory),
+        routing.n_tokens,
         plan.senders, routing.capacity, counts, sums, slots, numbers, **constants, **plan.options, debug=True,
         sanitize_overflow=False,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import held_once
 
-__all__ = ["dispatch_kernel", "receive_kernel", "send_kernel"]
+__all__ = ["moe_dispatch_one_round", "moe_dispatch_receive", "moe_dispatch_send"]
 
 # Blocks of ids and weights are [KP], of PEs [NP], powers of two; constants that all functions take:
 # K choices, L experts of a PE, DATA and SCALES words of a row, ROW words of a message with its header.
@@ -243,7 +243,7 @@ def _receive(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def send_kernel(
+def moe_dispatch_send(
     x, scales, ids, weights, n_tokens, counts, sums, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
     KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
     AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr, COUNTERS: tl.constexpr,
@@ -256,7 +256,7 @@ def send_kernel(
 
 
 @triton.jit
-def receive_kernel(
+def moe_dispatch_receive(
     out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
     KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
     AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
@@ -269,7 +269,7 @@ def receive_kernel(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def dispatch_kernel(
+def moe_dispatch_one_round(
     x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, sums, slots, sent_numbers,
     received_numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
     MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,

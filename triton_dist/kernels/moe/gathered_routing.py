@@ -130,7 +130,7 @@ def memory_words(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> i
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def _pack(
+def moe_gather_routing_pack(
     packed, ids, weights, n_tokens, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """[2 * MAX_TOKENS * K + 4]: ids, which are -1 behind the last token, weights, and how many tokens there are."""
@@ -155,7 +155,7 @@ def _chunk(gathered, first, MAX_TOKENS: tl.constexpr, K: tl.constexpr, CHUNKS: t
 
 
 @triton.jit
-def _count(
+def moe_gather_routing_count(
     chunk_counts, gathered, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, CHUNKS: tl.constexpr,
     SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -169,7 +169,7 @@ def _count(
 
 
 @triton.jit
-def _place(
+def moe_gather_routing_place(
     chunk_counts, memory, gathered, N: tl.constexpr, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     CHUNKS: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -284,16 +284,24 @@ def gather(
     memory, packed, chunk_counts = sizes.tensors(new, ids.device)
     routing = GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
     of_tokens = launch(
-        _pack, (triton.cdiv(choices, 1024),), (packed, ids, weights), n_tokens, num_experts, top_k, max_tokens, 1024,
-        debug=True, sanitize_overflow=False,
+        moe_gather_routing_pack, (triton.cdiv(choices, 1024),), (packed, ids, weights), n_tokens, num_experts, top_k,
+        max_tokens, 1024, debug=True, sanitize_overflow=False,
     )  # fmt: skip
     gathered = workspace(comm, max_tokens, top_k)
     all_gather(gathered, packed, group=comm)
     cut = {"CHUNKS": chunks, "SIZE": triton.cdiv(choices, chunks * ranked) * ranked}
     common = {"E": num_experts, "K": top_k, "MAX_TOKENS": max_tokens}
-    count = launch(_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
+    count = launch(moe_gather_routing_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
     place = launch(
-        _place, (n * chunks,), (chunk_counts, memory), gathered, n, **common, **cut, PARTS=routing.parts, num_warps=8
+        moe_gather_routing_place,
+        (n * chunks,),
+        (chunk_counts, memory),
+        gathered,
+        n,
+        **common,
+        **cut,
+        PARTS=routing.parts,
+        num_warps=8,
     )
     parts: Sequence[Part] = (
         (of_tokens, lambda ids, weights, memory, packed, counts: (packed, ids, weights)),

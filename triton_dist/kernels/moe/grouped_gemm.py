@@ -95,7 +95,7 @@ def product_of_rows(
 
 
 @triton.jit
-def _grouped(
+def moe_grouped_gemm_portable(
     a, b, c, a_scales, b_scales, offsets, counts, n_experts, N, K, a_step, b_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr, SWIGLU: tl.constexpr,
 ):  # fmt: skip
@@ -127,7 +127,7 @@ def _grouped(
 
 
 @triton.jit
-def _weight_grad(
+def moe_grouped_gemm_weight_grad(
     a, g, out, offsets, counts, n_experts, K, N, a_step, g_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -251,7 +251,7 @@ def multiply_tiles(
     """:func:`grouped_gemm` by the portable kernel with this tile; arguments have been checked."""
     (inner, columns), n_experts = b.shape[1:], counts.numel()
     a, b = as_multiplied(a, b)
-    _grouped[(tile.programs * programs(),)](
+    moe_grouped_gemm_portable[(tile.programs * programs(),)](
         a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
         n_experts, columns, inner, a.stride(0), *b.stride(), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k, SCALES=scales, SWIGLU=swiglu, num_warps=tile.warps, num_stages=tile.stages,
@@ -306,7 +306,7 @@ def grouped_weight_grad(
         out = a.new_empty(counts.numel(), a.shape[1], grad.shape[1])
     tile = blocks(a.dtype)
     n_tiles = counts.numel() * -(-a.shape[1] // tile["BLOCK_M"]) * -(-grad.shape[1] // tile["BLOCK_N"])
-    _weight_grad[(n_tiles,)](
+    moe_grouped_gemm_weight_grad[(n_tiles,)](
         a, grad, out, offsets, counts, counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0), **tile,
         BLOCK_K=32, num_warps=8, num_stages=3,
     )  # fmt: skip

@@ -197,7 +197,7 @@ def _receive_sums(
 
 
 @triton.jit(do_not_specialize=["n_tokens", "reducers"])
-def _multiply_and_scatter(
+def moe_grouped_gemm_reduce_scatter(
     a, b, out, memory, a_scales, b_scales, products, n_tokens, reducers, capacity, slots, progress, barriers,
     N_COLUMNS, INNER, a_step, b_step, b_row, b_column, MEMBERS: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
     MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, PROGRAMS: tl.constexpr,
@@ -371,8 +371,8 @@ def _launch(
         products,
     )  # fmt: skip
     return launch(
-        _multiply_and_scatter, (n_programs,), tensors, routing.n_tokens, n_reducers, a.shape[0], slots, progress,
-        barriers, columns, a.shape[1], a.stride(0), *b.stride(),
+        moe_grouped_gemm_reduce_scatter, (n_programs,), tensors, routing.n_tokens, n_reducers, a.shape[0], slots,
+        progress, barriers, columns, a.shape[1], a.stride(0), *b.stride(),
         MEMBERS=comm.members, E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens,
         PARTS=routing.parts, CHUNK=chunk, PROGRAMS=int(triton.next_power_of_2(n_programs)), WEIGHTED=weighted, B=4,
         BLOCK=min(512, chunk), **tile, SCALES=kind, WHOLE=whole, num_warps=8, num_stages=3,

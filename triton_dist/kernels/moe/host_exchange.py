@@ -34,12 +34,12 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = [
     "HostExchange",
-    "exchange_rows",
+    "moe_combine_between_hosts",
+    "moe_dispatch_between_hosts",
+    "moe_dispatch_between_hosts_receive",
+    "moe_dispatch_between_hosts_send",
     "open_host_exchange",
     "options_of",
-    "receive_rows",
-    "return_sums",
-    "send_rows",
     "words_of_message",
 ]
 
@@ -211,7 +211,7 @@ def _receive_rows(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def send_rows(
+def moe_dispatch_between_hosts_send(
     x, scales, ids, weights, rows, row_scales, row_weights, n_tokens, outbox, inbox, signals, numbers,
     ROW: tl.constexpr, COLUMN: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, CHUNKS: tl.constexpr,
     DATA: tl.constexpr, SCALES: tl.constexpr, MESSAGE: tl.constexpr, BLOCK: tl.constexpr,
@@ -225,7 +225,7 @@ def send_rows(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def receive_rows(
+def moe_dispatch_between_hosts_receive(
     ids, rows, row_scales, row_weights, memory, n_tokens, inbox, signals, numbers, ROW: tl.constexpr,
     COLUMN: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, CHUNKS: tl.constexpr,
     DATA: tl.constexpr, SCALES: tl.constexpr, MESSAGE: tl.constexpr, AT_IDS: tl.constexpr, AT_COUNTS: tl.constexpr,
@@ -239,7 +239,7 @@ def receive_rows(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def exchange_rows(
+def moe_dispatch_between_hosts(
     x, scales, ids, weights, rows, row_scales, row_weights, memory, n_tokens, outbox, inbox, signals, sent_numbers,
     received_numbers, ROW: tl.constexpr, COLUMN: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
     CHUNKS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, MESSAGE: tl.constexpr, AT_IDS: tl.constexpr,
@@ -258,7 +258,7 @@ def exchange_rows(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def return_sums(
+def moe_combine_between_hosts(
     memory, ids, out, n_tokens, sums, inbox, signals, numbers, ROW: tl.constexpr, COLUMN: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr,
     AT_COUNTS: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,

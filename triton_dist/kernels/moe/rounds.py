@@ -218,7 +218,7 @@ def _receive_batch(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def _dispatch(
+def moe_dispatch_rounds(
     x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, words, slots, numbers, rounds, order,
     MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
     DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
@@ -344,7 +344,7 @@ def _receive_sums(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def _combine(
+def moe_combine_rounds(
     y, memory, ids, out, n_tokens, words, slots, rounds, order, MEMBERS: tl.constexpr, K: tl.constexpr,
     L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
     WEIGHTED: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, TAKEN: tl.constexpr,
@@ -419,8 +419,8 @@ def dispatch_rounds(
     tensors = *(t.view(torch.int32) for t in (x, scales)), routing.ids, routing.weights
     outputs = *(t.view(torch.int32) for t in (result.x, out_scales)), result.memory
     return launch(
-        _dispatch, (programs,), (*tensors, *outputs), routing.n_tokens, routing.capacity, counts, of.words, of.slots,
-        of.numbers, of.rounds, of.order,
+        moe_dispatch_rounds, (programs,), (*tensors, *outputs), routing.n_tokens, routing.capacity, counts, of.words,
+        of.slots, of.numbers, of.rounds, of.order,
         **constants | {"B": batch, "BLOCK": block, "TOKENS": max(1, 64 * warps // constants["KP"])},
         **options | {"num_warps": warps},
     )  # fmt: skip
@@ -457,7 +457,7 @@ def combine_rounds(
     pes = int(triton.next_power_of_2(routing.members.size))
     of = combine_slots(routing, words, programs, buffer)
     return launch(
-        _combine, (programs,), (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
+        moe_combine_rounds, (programs,), (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
         routing.n_tokens, of.words, of.slots, of.rounds, of.order, MEMBERS=routing.members, K=routing.top_k,
         L=routing.local_experts, MAX_TOKENS=routing.max_tokens, WORDS=words, PARTS=parts_of(routing)[:6], DTYPE=dtype,
         WEIGHTED=weighted, B=batch, BLOCK=block, TAKEN=min(block, max(128, 2048 // pes)),

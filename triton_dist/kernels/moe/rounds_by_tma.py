@@ -146,7 +146,7 @@ def maps_of(rows: torch.Tensor, lines: int, heights: tuple[int, ...]) -> list[An
 
 def move_rows(plan: Plan, x: torch.Tensor, routing: Routing, result: Dispatched, programs: int, buffer: int = 0) -> Any:
     """Move the rows of a dispatch whose tables are in ``result``. *Collective* the first time."""
-    from triton_dist.kernels.moe.rounds_hopper import DEPTH, move_rows_kernel
+    from triton_dist.kernels.moe.rounds_hopper import DEPTH, moe_dispatch_rounds_by_tma
 
     comm, n_pes = routing.comm, routing.members.size
     assert comm is not None
@@ -165,7 +165,7 @@ def move_rows(plan: Plan, x: torch.Tensor, routing: Routing, result: Dispatched,
         peers += maps_of(comm.peer(slots, (comm.my_rank + i) % n_pes), lines, stores)
     peers += [None] * ((_MOST_PES - 1) * _MOST_BOXES - len(peers))
     return launch(
-        move_rows_kernel, (programs,), (),
+        moe_dispatch_rounds_by_tma, (programs,), (),
         *maps_of(x if len(x) else result.x, lines, loads), *maps_of(slots, lines, loads),
         *maps_of(result.x, lines, stores), *peers, routing.ids, result.memory, begin_of(routing, "rows"),
         begin_of(routing, "positions"), routing.n_tokens, flags, memory.distances(flags),

@@ -35,7 +35,7 @@ from triton_dist.language._poll import held_once
 _COUNTERS = 16
 """How many programs count ids."""
 
-__all__ = ["constants_of_headers", "exchange_headers", "headers_kernel"]
+__all__ = ["constants_of_headers", "exchange_headers", "moe_dispatch_rounds_headers"]
 
 
 @triton.jit
@@ -80,7 +80,7 @@ def _send(
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def headers_kernel(
+def moe_dispatch_rounds_headers(
     scales, ids, weights, out_scales, memory, n_tokens, capacity, counts, sums, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, SCALES: tl.constexpr,
     AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
@@ -165,7 +165,7 @@ def exchange_headers(
     given = routing.weights if scales is None else scales
     out_scales = result.memory if result.scales is None else result.scales.view(torch.int32)
     return launch(
-        headers_kernel, (programs,),
+        moe_dispatch_rounds_headers, (programs,),
         (given.view(torch.int32), routing.ids, routing.weights, out_scales, result.memory), routing.n_tokens,
         routing.capacity, counts, sums, memory[numbers:], memory[:programs], **constants, num_warps=num_warps,
         debug=True, sanitize_overflow=False,

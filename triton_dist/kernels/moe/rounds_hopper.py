@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 
-__all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "move_rows_kernel"]
+__all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "moe_dispatch_rounds_by_tma"]
 
 DEPTH = gl.constexpr(4)
 """Of the slots, in rounds."""
@@ -403,7 +403,7 @@ def _nothing():
 
 
 @gluon.jit(do_not_specialize=["n_tokens", "senders", "me"])
-def move_rows_kernel(
+def moe_dispatch_rounds_by_tma(
     x1, x2, x3, slots1, slots2, slots3, out1, out2, out3, a1, a2, a3, b1, b2, b3, c1, c2, c3, d1, d2, d3, e1, e2, e3,
     f1, f2, f3, g1, g2, g3, ids, memory, tokens_at, positions_at, n_tokens, flags, distances,
     rounds, senders, done, me, CONFIG: gl.constexpr,

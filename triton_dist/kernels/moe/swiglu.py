@@ -29,7 +29,7 @@ def swiglu_of_pairs(sums, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _swiglu(out, gate_up, end, N, BLOCK: tl.constexpr):
+def moe_swiglu(out, gate_up, end, N, BLOCK: tl.constexpr):
     """silu(gate) * up of the rows below ``end``, in float32; a row of ``gate_up`` is gate, then up."""
     for row in range(tl.program_id(0), tl.load(end), tl.num_programs(0)):
         for first in range(0, N, BLOCK):
@@ -46,5 +46,5 @@ def swiglu_of_rows(gate_up: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor
     n = gate_up.shape[1] // 2
     out = gate_up.new_empty(len(gate_up), n)
     block = min(2048, int(triton.next_power_of_2(n)))
-    _swiglu[(4 * programs(),)](out, gate_up, offsets[-1:], n, block, num_warps=max(1, min(8, block // 128)))
+    moe_swiglu[(4 * programs(),)](out, gate_up, offsets[-1:], n, block, num_warps=max(1, min(8, block // 128)))
     return out

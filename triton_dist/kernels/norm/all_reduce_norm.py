@@ -58,7 +58,7 @@ __all__ = ["ALGORITHMS", "all_reduce_norm"]
 
 
 @triton.jit(do_not_specialize=["M"])
-def _one_shot(
+def all_reduce_norm_one_shot(
     x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     PIECE: tl.constexpr, MEMBERS: tl.constexpr,
@@ -84,7 +84,7 @@ def _one_shot(
 
 
 @triton.jit(do_not_specialize=["M", "each"])
-def _two_shot(
+def all_reduce_norm_two_shot(
     x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps, each,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     PIECE: tl.constexpr, MEMBERS: tl.constexpr,
@@ -165,8 +165,8 @@ def one_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Lau
     slots, programs = slots_for(comm, "all_reduce_norm, one_shot", 1, x)
     grid = min(x.shape[0], programs)
     return launch(
-        _one_shot, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales),
-        slots,
+        all_reduce_norm_one_shot, (grid,),
+        (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales), slots,
         record("all_reduce_norm, one_shot", grid, 2 * triton.cdiv(x.shape[0], grid) * comm.n_pes), *x.shape, norm.eps,
         **constants, **exchange_constants(comm, x),
     )  # fmt: skip
@@ -178,8 +178,8 @@ def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Lau
     each = triton.cdiv(x.shape[0], comm.n_pes)
     grid = min(each, programs)
     return launch(
-        _two_shot, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales),
-        slots,
+        all_reduce_norm_two_shot, (grid,),
+        (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales), slots,
         record("all_reduce_norm, two_shot", grid, 4 * triton.cdiv(each, grid) * comm.n_pes), *x.shape, norm.eps,
         each, **constants, **exchange_constants(comm, x),
     )  # fmt: skip

@@ -16,7 +16,7 @@ __all__ = ["local_norm"]
 
 
 @triton.jit(do_not_specialize=["M"])
-def _local_norm(
+def local_norm_kernel(
     x, residual, bias, weight, shift, out, new_residual, scales, M, H, eps,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -35,7 +35,7 @@ def local_norm(x: torch.Tensor, norm: Norm, to: Normed) -> Launch | None:
     constants: dict[str, Any] = row_constants(x, norm)
     warps = max(4, min(16, constants["BLOCK"] // 1024))
     return launch(
-        _local_norm, (x.shape[0],),
+        local_norm_kernel, (x.shape[0],),
         (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales), *x.shape, norm.eps,
         **constants, num_warps=warps,
     )  # fmt: skip

@@ -53,7 +53,7 @@ __all__ = ["ALGORITHMS", "norm_all_gather"]
 
 
 @triton.jit(do_not_specialize=["M", "each"])
-def _fused(
+def norm_all_gather_fused(
     x, residual, bias, weight, shift, out, new_residual, slots, trace, M, H, eps, each,
     LAYER: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
     MEMBERS: tl.constexpr,
@@ -137,7 +137,7 @@ def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed, each: int
     del constants["QUANTUM"]
     grid = min(each, programs)
     return launch(
-        _fused, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual),
+        norm_all_gather_fused, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual),
         slots,
         record("norm_all_gather", grid, (1 + comm.n_pes) * triton.cdiv(each, grid)), *to.output.shape, norm.eps,
         each, **constants, **exchange_constants(comm, x),

@@ -52,7 +52,7 @@ __all__ = ["ALGORITHMS", "reduce_scatter_norm"]
 
 
 @triton.jit(do_not_specialize=["M", "each"])
-def _fused(
+def reduce_scatter_norm_fused(
     x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps, each,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     PIECE: tl.constexpr, MEMBERS: tl.constexpr,
@@ -128,8 +128,8 @@ def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Launch
     each = each_of(x.shape[0], comm.n_pes)
     grid = min(each, programs)
     return launch(
-        _fused, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales),
-        slots,
+        reduce_scatter_norm_fused, (grid,),
+        (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales), slots,
         record("reduce_scatter_norm", grid, 2 * triton.cdiv(each, grid) * comm.n_pes), *x.shape, norm.eps, each,
         **row_constants(x, norm), **exchange_constants(comm, x),
     )  # fmt: skip

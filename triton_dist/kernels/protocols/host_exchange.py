@@ -41,7 +41,7 @@ def exchange_signals(communicator: Communicator) -> torch.Tensor:
 
 
 @triton.jit
-def _admit(signals, COLUMN: tl.constexpr):
+def host_exchange_admit(signals, COLUMN: tl.constexpr):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     host = my_rank(COLUMN)
     number = tl.load(signals) + 1
@@ -52,7 +52,7 @@ def _admit(signals, COLUMN: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["nbytes", "share", "distance"])
-def _exchange_between_hosts(to, source, signals, nbytes, share, distance, COLUMN: tl.constexpr):
+def host_exchange_kernel(to, source, signals, nbytes, share, distance, COLUMN: tl.constexpr):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     program, host = tl.program_id(0), my_rank(COLUMN)
     receiver, sender = (host + distance) % N_HOSTS, (host + N_HOSTS - distance) % N_HOSTS
@@ -75,7 +75,7 @@ def admit(communicator: Communicator) -> Launch | None:
 
     What has read it comes before on the stream.
     """
-    return launch(_admit, (1,), (), exchange_signals(communicator), communicator.grid.column, num_warps=1)
+    return launch(host_exchange_admit, (1,), (), exchange_signals(communicator), communicator.grid.column, num_warps=1)
 
 
 def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor, distance: int) -> Launch | None:
@@ -90,6 +90,6 @@ def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor,
     there, here = (tensor.view(-1).view(torch.uint8) for tensor in (to, source))
     signals = exchange_signals(communicator)
     return launch(
-        _exchange_between_hosts, (PROGRAMS,), (), there, here, signals, nbytes, share, distance,
+        host_exchange_kernel, (PROGRAMS,), (), there, here, signals, nbytes, share, distance,
         communicator.grid.column, num_warps=4,
     )  # fmt: skip

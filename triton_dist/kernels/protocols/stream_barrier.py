@@ -15,11 +15,11 @@ __all__ = ["stream_barrier"]
 
 
 @triton.jit
-def _stream_barrier(barriers, trace, MEMBERS: tl.constexpr):
+def stream_barrier_kernel(barriers, trace, MEMBERS: tl.constexpr):
     barrier(barriers, 0, MEMBERS, trace)
 
 
 def stream_barrier(communicator: Communicator) -> Launch | None:
     """Order what the current stream gets next after what every member's stream has got before. *Collective.*"""
     state, trace = barrier_state(communicator), record("stream barrier", 1, 1)
-    return launch(_stream_barrier, (1,), (), state, trace, communicator.members, num_warps=1)
+    return launch(stream_barrier_kernel, (1,), (), state, trace, communicator.members, num_warps=1)

@@ -11,7 +11,7 @@ import torch
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
-from triton_dist.world.raw_tensor import start_of
+from triton_dist.world.raw_tensor import of_another_backend, start_of
 
 __all__ = [
     "Workspace",
@@ -85,18 +85,26 @@ def barrier_state(communicator: Communicator, name: str = "") -> torch.Tensor:
     return symmetric_workspace(communicator, f"barrier {name}", PROGRAMS * ROW)
 
 
+_OTHERWISE = "it was allocated otherwise"
+
+
 def is_symmetric(communicator: Communicator, tensor: torch.Tensor) -> bool:
     """Whether a tensor lies in this PE's part of memory that is symmetric on all members."""
-    return not why_not_symmetric(communicator, tensor)
+    return not _obstacle(communicator, tensor)
 
 
 def why_not_symmetric(communicator: Communicator, tensor: torch.Tensor) -> str:
     """Why a tensor is not symmetric on all members; empty if it is."""
+    why = _obstacle(communicator, tensor)
+    return (of_another_backend(tensor) or why) if why == _OTHERWISE else why
+
+
+def _obstacle(communicator: Communicator, tensor: torch.Tensor) -> str:
     world = communicator.world
     try:
         world.peer(tensor, world.pe)
     except ValueError:
-        return "it was allocated otherwise"
+        return _OTHERWISE
     found = world.group_memory.find(start_of(tensor))
     if found is not None and not set(communicator.pes) <= set(found[1].pes):
         return f"it belongs to {found[1]}, and the call is of {communicator}"

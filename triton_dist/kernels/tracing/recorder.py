@@ -81,7 +81,7 @@ class Tracing:
 
 
 @triton.jit
-def _begin(zero, barriers, MEMBERS: tl.constexpr):
+def tracing_begin(zero, barriers, MEMBERS: tl.constexpr):
     barrier(barriers, 0, MEMBERS)
     tl.store(zero, globaltimer())
 
@@ -110,7 +110,7 @@ def tracing(path: str | Path) -> Iterator[None]:
     session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=world.device))
     everyone = communicator_of()
     everyone.check_one_host("tracing")
-    _begin[(1,)](session.zero, barrier_state(everyone, "tracing"), everyone.members, num_warps=1)
+    tracing_begin[(1,)](session.zero, barrier_state(everyone, "tracing"), everyone.members, num_warps=1)
     traced.session = session
     try:
         yield

@@ -65,7 +65,7 @@ def _distribute(
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
-def _all_gather(
+def all_gather_two_level(
     output,
     input,
     data,
@@ -142,7 +142,7 @@ def gather_parts(
     """
     plan = cut(comm, part, output.element_size(), limit)
     return launch(
-        _all_gather,
+        all_gather_two_level,
         (plan.programs,),
         (output, input),
         *memory(comm, output.dtype),

@@ -61,7 +61,7 @@ def _send_rows(
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
-def _all_to_all(
+def all_to_all_two_level(
     output,
     input,
     data,
@@ -124,7 +124,7 @@ def all_to_all(
     plan = cut(comm, n, input.element_size(), limit, rows=comm.grid.per_host)
     events = (2 + 2 * comm.grid.hosts) * (plan.rounds + 1)
     return launch(
-        _all_to_all,
+        all_to_all_two_level,
         (plan.programs,),
         (output, input),
         *memory(comm, input.dtype),

@@ -40,7 +40,7 @@ __all__ = ["broadcast"]
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
-def _broadcast(
+def broadcast_two_level(
     tensor,
     data,
     signals,
@@ -117,7 +117,7 @@ def broadcast(comm: Communicator, tensor: torch.Tensor, root: int, *, limit: int
     plan = cut(comm, triton.cdiv(n, grid.per_host), tensor.element_size(), limit, parts=grid.per_host)
     root_host, root_local = grid.place_of(root)
     return launch(
-        _broadcast,
+        broadcast_two_level,
         (plan.programs,),
         (tensor,),
         *memory(comm, tensor.dtype),

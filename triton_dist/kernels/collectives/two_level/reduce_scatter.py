@@ -73,7 +73,7 @@ def _combine_hosts(
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
-def _reduce_scatter(
+def reduce_scatter_two_level(
     output,
     input,
     data,
@@ -163,7 +163,7 @@ def reduce_parts(
     """
     plan = cut(comm, part, input.element_size(), limit)
     return launch(
-        _reduce_scatter,
+        reduce_scatter_two_level,
         (plan.programs,),
         (output, input),
         *memory(comm, input.dtype),

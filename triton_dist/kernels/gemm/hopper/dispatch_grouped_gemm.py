@@ -52,11 +52,11 @@ from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
 from triton_dist.kernels.prepared import Launch, launch
 
-__all__ = ["dispatch_grouped_gemm_kernel", "run_dispatch"]
+__all__ = ["moe_dispatch_grouped_gemm_kernel", "run_dispatch"]
 
 
 @gluon.jit(do_not_specialize=["n_tokens", "senders"])
-def dispatch_grouped_gemm_kernel(
+def moe_dispatch_grouped_gemm_kernel(
     a, a_piece, b, b_half, c_map, c, x, gathered, rows, tokens, destinations, units, messages, state, peers,
     gathered_distances, n_tokens, senders, N, K, b_step,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, L: gl.constexpr, WORDS: gl.constexpr,
@@ -225,7 +225,7 @@ def run_dispatch(
     messages = torch.empty(programs * config.stages * int(MESSAGE.value), dtype=torch.int32, device=x.device)
     words = inner * x.element_size() // 4
     return launch(
-        dispatch_grouped_gemm_kernel, (programs,), (a, a_piece, b_map, b_half, tile_map(c, config), c),
+        moe_dispatch_grouped_gemm_kernel, (programs,), (a, a_piece, b_map, b_half, tile_map(c, config), c),
         x.view(torch.int32), gathered.view(torch.int32), rows.view(torch.int32), tokens, destinations, units, messages,
         state, peers, gathered_distances, x.shape[0], senders, c.shape[1], inner, b_step, config, by_columns, n_pes,
         b.shape[0], words, max_tokens, num_warps=4, maxnreg=REGISTERS[config.groups],

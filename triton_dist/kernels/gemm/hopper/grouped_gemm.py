@@ -39,9 +39,9 @@ __all__ = [
     "PIECE",
     "Groups",
     "fits_grouped",
-    "grouped_gemm_kernel",
     "launched_tensors",
     "load_stages",
+    "moe_grouped_gemm_kernel",
     "operand_descriptors",
     "place_of",
     "run_grouped",
@@ -71,7 +71,7 @@ class Groups(NamedTuple):
 
 
 @gluon.jit
-def grouped_gemm_kernel(
+def moe_grouped_gemm_kernel(
     a, a_piece, b, b_half, c_map, c, a_scales, b_scales, offsets, counts, experts, N, K, b_step,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
 ):  # fmt: skip
@@ -333,8 +333,8 @@ def run_grouped(
     a_map, a_piece, b_map, b_half, b_by_columns, b_step = operand_descriptors(a, b, config)
     tensors = a_map, a_piece, b_map, b_half, tile_map(c, config), c, a_scales, b_scales, offsets, counts
     return launch(
-        grouped_gemm_kernel, (programs,), tensors, counts.numel(), c.shape[1], b.shape[1], b_step, config, b_by_columns,
-        num_warps=4, maxnreg=REGISTERS[config.groups],
+        moe_grouped_gemm_kernel, (programs,), tensors, counts.numel(), c.shape[1], b.shape[1], b_step, config,
+        b_by_columns, num_warps=4, maxnreg=REGISTERS[config.groups],
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
 from triton_dist.kernels.prepared import Launch, launch
 
-__all__ = ["Exchange", "grouped_gemm_combine_kernel", "run_combine"]
+__all__ = ["Exchange", "moe_grouped_gemm_combine_kernel", "run_combine"]
 
 _TOKENS = gl.constexpr(4)
 _COLUMNS = gl.constexpr(512)
@@ -84,7 +84,7 @@ class Exchange(NamedTuple):
 
 
 @gluon.jit(do_not_specialize=["me", "reducers"])
-def grouped_gemm_combine_kernel(
+def moe_grouped_gemm_combine_kernel(
     a, a_piece, b, c_map, products, out, counts, begins, tokens, positions, weights, slots, barriers,
     slot_distances, barrier_distances, state, me, reducers, N, K, b_step,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, L: gl.constexpr, TOP_K: gl.constexpr,
@@ -323,7 +323,8 @@ def run_combine(
     *arguments, me, reducers, local = exchange
     products, out, *rest = arguments
     return launch(
-        grouped_gemm_combine_kernel, (programs,), (a_map, a_piece, b_map, tile_map(products, config), products, out),
+        moe_grouped_gemm_combine_kernel, (programs,),
+        (a_map, a_piece, b_map, tile_map(products, config), products, out),
         counts, *rest, state, me, reducers, out.shape[1], a.shape[1], b_step, config, by_columns, n_pes, local,
         top_k, max_tokens, chunk, weighted, num_warps=4, maxnreg=REGISTERS[config.groups],
     )  # fmt: skip
