@@ -17,9 +17,11 @@ from triton_dist.testing import Result
 CHECKS = Path(__file__).parent / "checks"
 ROOT = Path(__file__).parents[2]
 HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a file on one PE
-RUNS = {"transformer.py": (2,), "compiled.py": (2,), "hugging_face.py": (2,), "serving.py": (2,)}
+FILES_OF_TWO = "transformer.py", "experts.py", "compiled.py", "hugging_face.py", "serving.py"
+RUNS = dict.fromkeys(FILES_OF_TWO, (2,))
 SLOW = (
     "compiled-2",
+    "experts-2-training_of_experts_in_bfloat16",
     *(f"transformer-2-{name}_in_float32" for name in ("training_of_sequences", "prefill_and_decode")),
 )
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
