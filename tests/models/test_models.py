@@ -55,9 +55,10 @@ def test_compiled_without_a_world() -> None:
     assert result[0].stdout.splitlines() == [f"passed: {what}" for what in ("forward", "backward", "compiled")]
 
 
-def test_the_benchmark_s_sides_compute_alike() -> None:
+@pytest.mark.parametrize("config", ["tiny", "tiny-moe"])
+def test_the_benchmark_s_sides_compute_alike(config: str) -> None:
     """All that run in the CPU world, against the unsharded model; the others say why they do not."""
-    arguments = [ROOT / "benchmarks/model.py", "--layers", "1"]
+    arguments = [ROOT / "benchmarks/model.py", "--layers", "1", "--config", config]
     text = launch(arguments, 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
     cases = ["a layer's prefill", "a layer's decode", "a layer's decode", "prefill", "decode", "decode"]
     assert re.findall(r"^(\S[^,]+), \d+ tokens:$", text, re.MULTILINE) == cases, text
@@ -65,5 +66,8 @@ def test_the_benchmark_s_sides_compute_alike() -> None:
     assert {right.count(name) for name in ("ours", "ours, eager", "torch, NCCL", "torch, NCCL, eager")} == {len(cases)}
     assert right.count("ours, fused") == len(cases) and right.count("ours, fused, dependent launches") == 4
     assert text.count("torch's fused operators need CUDA") == 2
-    if HAS_TRANSFORMERS and importlib.util.find_spec("accelerate") is not None:
+    if config == "tiny-moe":
+        assert right.count("ours, fused, 2 SMs") == 2
+        assert text.count("Hugging Face's models of experts are not compared") == 3
+    elif HAS_TRANSFORMERS and importlib.util.find_spec("accelerate") is not None:
         assert right.count("Hugging Face") == 3, text
