@@ -10,6 +10,9 @@ TRITON_DIST_DEPENDENT_LAUNCH. Hugging Face's is its Qwen3 with `tp_plan="auto"` 
 calls. Logits are compared with those of the unsharded model, or, where that does not fit beside the sharded one, with
 those of torch's styles.
 
+Of models of experts (qwen3_moe.py, `--config qwen3-30b-a3b`) the peers are those with torch's styles, in which NCCL
+exchanges the tokens (model_experts.py). "40 SMs" is FusedPrefill with so many SMs that move rows.
+
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model (`--only whole`: all of its layers without `--layers`); tokens/s are the whole
   model's.
@@ -38,10 +41,12 @@ os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "4G" if os.environ.get("TRIT
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import qwen3
+import qwen3_moe
 import torch
 import torch.distributed as dist
 from harness import Bench, Entry, session
 from layer_traces import trace_layers
+from model_experts import planned, replace_experts
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import parallel
 
@@ -56,6 +61,8 @@ CASES = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES))
 """Kind, sequences, and tokens of each."""
 TRACED = CASES[:3]
 STYLES = {"ours": tensor_parallel, "torch": parallel}
+CONFIGS = qwen3.CONFIGS | qwen3_moe.CONFIGS
+SENDING_SMS = 2 if SMALL else 40
 
 Step = Callable[..., torch.Tensor]
 Cases = Sequence[tuple[str, int, int]]
@@ -103,27 +110,43 @@ class Models:
         self.dtype = torch.float32 if SMALL else torch.bfloat16
         self.mesh = mesh = init_device_mesh(world.device.type, (world.n_pes,))
         options = {"device": world.device, "dtype": self.dtype, "mesh": self.mesh}
-        first = qwen3.build(config, styles=tensor_parallel, sequence=True, **options)
+        most = {True: PREFILL // world.n_pes, False: max(BATCHES)}
+        first = qwen3.build(config, styles=tensor_parallel, sequence=True, max_tokens=most[True], **options)
+        self.has_experts = isinstance(config, qwen3_moe.MoEConfig)
+        self.limit = 0.3 if self.has_experts else 0.1
+        """Of errors: by a rounding a token may choose another of two experts that are near."""
         self.sharded: dict[tuple[str, bool], qwen3.Transformer] = {("ours", True): first}
         options["device"] = "meta"
         for name, styles in STYLES.items():
             for sequence in (True, False):
                 if (name, sequence) not in self.sharded:
-                    model = qwen3.build(config, styles=styles, sequence=sequence, **options)
+                    model = qwen3.build(config, styles=styles, sequence=sequence, max_tokens=most[sequence], **options)
                     qwen3.share_weights(first, model)
+                    if name == "torch":
+                        replace_experts(model, world.pe)
                     self.sharded[name, sequence] = model
         alternating = dataclasses.replace(config, block=1)
-        fused = [qwen3.build(alternating, styles=tensor_parallel, sequence=s, **options) for s in (True, False)]
-        for model in fused:
+        fused = []
+        for sequence in (True, False, *([True] if self.has_experts else ())):
+            model = qwen3.build(
+                alternating, styles=tensor_parallel, sequence=sequence, max_tokens=most[sequence], **options
+            )
             qwen3.share_weights(first, model)
-        for of_prefill, of_decode in zip(*(model.layers for model in fused), strict=True):
-            of_decode.mlp.gate_up.weight = of_prefill.mlp.gate_up.weight  # one copy with columns in turn
+            fused.append(model)
+        if not self.has_experts:
+            for of_prefill, of_decode in zip(*(model.layers for model in fused), strict=True):
+                of_decode.mlp.gate_up.weight = of_prefill.mlp.gate_up.weight  # one copy with columns in turn
         self.fused_prefill, self.fused_decode = qwen3.FusedPrefill(fused[0], mesh), qwen3.FusedDecode(fused[1], mesh)
+        self.prefills = {"ours, fused": self.fused_prefill}
+        if self.has_experts:
+            for layer in fused[2].layers:
+                layer.mlp.num_sms = SENDING_SMS
+            self.prefills[f"ours, fused, {SENDING_SMS} SMs"] = qwen3.FusedPrefill(fused[2], mesh)
 
     def whole(self) -> qwen3.Transformer | None:
         """The unsharded model, if it fits beside what there is."""
         c = self.config
-        per_layer = c.hidden * (c.head_dim * (2 * c.heads + 2 * c.kv_heads) + 3 * c.intermediate)
+        per_layer = c.hidden * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + c.mlp_elements()
         nbytes = (c.layers * per_layer + 2 * c.vocabulary * c.hidden) * self.dtype.itemsize
         if not SMALL and nbytes > 0.5 * torch.cuda.mem_get_info()[0]:
             return None
@@ -150,7 +173,7 @@ class Models:
         """Our styles' model and the peers', compiled and eager, as functions of the model's arguments."""
         made = contenders(*(self.sharded[name, sequence] for name in STYLES), self.mesh if sequence else None)
         if sequence:
-            return made | {"ours, fused": compiled(self.fused_prefill)}
+            return made | {name: compiled(prefill) for name, prefill in self.prefills.items()}
         decode = compiled(self.fused_decode)
         return made | {"ours, fused": decode, "ours, fused, dependent launches": with_dependent_launches(decode)}
 
@@ -200,6 +223,8 @@ class HuggingFace:
     """Hugging Face's Qwen3 with the weights of ours, sharded by transformers itself."""
 
     def __init__(self, models: Models) -> None:
+        if models.has_experts:
+            raise NotImplementedError("Hugging Face's models of experts are not compared")
         try:
             import transformers
         except ImportError as error:
@@ -277,10 +302,10 @@ def hugging_face_weights(model: qwen3.Transformer) -> dict[str, torch.Tensor]:
     return found
 
 
-def differs(found: torch.Tensor, expected: torch.Tensor) -> str | None:
+def differs(found: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
     """What is wrong, if the root mean square error is above what the rounding of many layers makes."""
     error = (found.float() - expected.float()).square().mean().sqrt() / expected.float().square().mean().sqrt()
-    return None if error <= 0.1 else f"a relative error of {error:.2g}"  # NaN is wrong
+    return None if error <= limit else f"a relative error of {error:.2g}"  # NaN is wrong
 
 
 def part_of(models: Models, logits: torch.Tensor) -> torch.Tensor:
@@ -307,7 +332,10 @@ def whole_model(
             expected = part_of(models, reference(tokens, cache_of_all, position)).clone()
             del cache_of_all
         else:
-            expected = models.sharded["torch", sequence](tokens, cache, position).clone()
+            with planned(models.sharded["torch", sequence]):
+                expected = models.sharded["torch", sequence](tokens, cache, position).clone()
+        with planned(models.sharded["torch", sequence]):
+            models.sharded["torch", sequence](tokens, cache, position)
         sides: dict[str, Any] = {
             name: lambda i, step=step, inputs=(tokens, cache, position): step(*inputs)
             for name, step in models.steps(sequence).items()
@@ -315,7 +343,10 @@ def whole_model(
         sides["Hugging Face"] = hugging_face_side(models, peer, absent, kind, tokens)
         sides = chosen(sides, names)
         entry = bench.compare(
-            f"{kind}, {tokens.numel()} tokens", sides, check=lambda r, i, e=expected: differs(r, e), calls=1
+            f"{kind}, {tokens.numel()} tokens",
+            sides,
+            check=lambda r, i, e=expected: differs(r, e, models.limit),
+            calls=1,
         )
         rates = (f"{name} {tokens.numel() / time.median * 1e6:,.0f}" for name, time in entry.timings.items())
         bench.say("    tokens/s: " + "; ".join(rates) if entry.timings else "")
@@ -350,13 +381,16 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
         x, expected = (t.chunk(world.n_pes, 1)[world.pe].contiguous() for t in (x, expected))
     cache = models.cache(batch, total)[0]
     ours, theirs = (models.sharded[name, sequence].layers[0] for name in STYLES)
+    with planned(theirs):
+        theirs(x, rope, cache, position)
     made = contenders(ours, theirs, models.mesh if sequence else None)
     steps = {name: partial(step, x, rope, cache, position) for name, step in made.items()}
-    fused = models.fused_prefill if sequence else models.fused_decode
-    layer, step, shape = fused.model.layers[0], compiled(fused.layer), x.shape
+    shape = x.shape
     if sequence:
-        steps["ours, fused"] = partial(step, layer, x, rope, cache)
+        for name, prefill in models.prefills.items():
+            steps[name] = partial(compiled(prefill.layer), prefill.model.layers[0], x, rope, cache)
     else:
+        layer, step = models.fused_decode.model.layers[0], compiled(models.fused_decode.layer)
 
         def decode() -> torch.Tensor:
             return step(layer, x.flatten(0, 1), rope, cache, position).view(shape)
@@ -370,13 +404,16 @@ def layer_alone(bench: Any, models: Models, cases: Cases, names: Sequence[str]) 
         steps, expected = layer_steps(models, kind == "prefill", batch, length)
         sides = {name: lambda i, step=step: step() for name, step in chosen(steps, names).items()}
         bench.compare(
-            f"a layer's {kind}, {batch * length} tokens", sides, check=lambda r, i, e=expected: differs(r, e), calls=4
+            f"a layer's {kind}, {batch * length} tokens",
+            sides,
+            check=lambda r, i, e=expected: differs(r, e, models.limit),
+            calls=4,
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--config", choices=tuple(qwen3.CONFIGS), default="tiny" if SMALL else "qwen3-8b")
+    parser.add_argument("--config", choices=tuple(CONFIGS), default="tiny" if SMALL else "qwen3-8b")
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--only", nargs="*", choices=("layer", "whole"), default=("layer", "whole"))
     parser.add_argument("--kind", nargs="+", choices=("prefill", "decode"), default=("prefill", "decode"))
@@ -385,7 +422,7 @@ def main() -> None:
     parser.add_argument("--save", help="write JSON to this file")
     parser.add_argument("--trace", type=Path, help="write traces of a layer to this folder")
     args = parser.parse_args()
-    config = qwen3.CONFIGS[args.config]
+    config = CONFIGS[args.config]
     config = dataclasses.replace(config, layers=args.layers or config.layers)
     torch._dynamo.config.recompile_limit = 64  # the same functions are compiled for every side
     cases = [case for case in CASES if case[0] in args.kind and (case[0] == "prefill" or case[1] in args.batch)]

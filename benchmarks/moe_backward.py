@@ -38,19 +38,17 @@ class Exchange:
     """Rows to the PEs of their experts and back, a row for each choice."""
 
     def __init__(self, case: Case, all_to_all: AllToAll) -> None:
-        self.case, self._all_to_all = case, all_to_all
-        self.tokens = case.by_expert // case.shape.top_k
-        self._back = torch.empty_like(case.order)
-        self._back[case.order] = torch.arange(len(case.order), device=case.order.device)
+        self.case, self._all_to_all, self._rows = case, all_to_all, case.permutation
+        self.tokens = self._rows.of_token
 
     def to_experts(self, rows: torch.Tensor) -> torch.Tensor:
         received = rows.new_empty(self.case.rows, rows.shape[1])
-        self._all_to_all(received, rows, self.case.out_splits, self.case.in_splits)
-        return received[self.case.order]
+        self._all_to_all(received, rows, self._rows.out_splits, self._rows.in_splits)
+        return received[self._rows.order]
 
     def to_tokens(self, y: torch.Tensor) -> torch.Tensor:
         received = y.new_empty(len(self.tokens), y.shape[1])
-        self._all_to_all(received, y[self._back], self.case.in_splits, self.case.out_splits)
+        self._all_to_all(received, y[self._rows.back], self._rows.in_splits, self._rows.out_splits)
         return received
 
     def sums(self, rows: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-__all__ = ["FP8", "Case", "Shape", "nccl_combine", "nccl_dispatch"]
+__all__ = ["FP8", "Case", "Permutation", "Shape", "nccl_combine", "nccl_dispatch"]
 
 FP8 = torch.float8_e4m3fn
 
@@ -22,6 +22,55 @@ class Shape(NamedTuple):
     hidden: int
     num_experts: int
     top_k: int
+
+
+class Permutation:
+    """Which rows NCCL exchanges for a routing, and their order by expert.
+
+    Args:
+        all_ids: [n_pes, T, top_k], of all PEs.
+        pe: this one.
+        num_experts: of all PEs.
+    """
+
+    def __init__(self, all_ids: torch.Tensor, pe: int, num_experts: int) -> None:
+        n, self.tokens, self.top_k = all_ids.shape
+        local, flat = num_experts // n, all_ids.reshape(n, -1)
+        self.by_expert = flat[pe].argsort(stable=True)
+        """This PE's choices."""
+        self.of_token = self.by_expert // self.top_k
+        self.in_splits: list[int] = torch.bincount(flat[pe] // local, minlength=n).tolist()
+        here = [(row[row // local == pe]).sort(stable=True).values for row in flat]
+        self.out_splits = [len(row) for row in here]
+        self.order = torch.cat(here).argsort(stable=True)
+        """The rows that come, by expert."""
+        self.back = torch.empty_like(self.order)
+        self.back[self.order] = torch.arange(len(self.order), device=self.back.device)
+        self.rows = sum(self.out_splits)
+        self.counts = torch.bincount(torch.cat(here) - pe * local, minlength=local).int()
+
+    def groups(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Offsets and counts of the rows of this PE's experts, as grouped GEMMs take them."""
+        return torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0).int()]), self.counts
+
+    def dispatch(self, x: torch.Tensor, received: torch.Tensor | None = None) -> torch.Tensor:
+        """The rows of this PE's experts, of tokens [T, hidden]; ``received`` is memory for them."""
+        if received is None:
+            received = x.new_empty(self.rows, x.shape[1])
+        dist.all_to_all_single(received, x[self.of_token], self.out_splits, self.in_splits)
+        return received[self.order]
+
+    def combine(self, y: torch.Tensor, factors: torch.Tensor, received: torch.Tensor | None = None) -> torch.Tensor:
+        """The weighted sums of tokens, of rows in the order of :meth:`dispatch`."""
+        if received is None:
+            received = y.new_empty(len(self.by_expert), y.shape[1])
+        dist.all_to_all_single(received, y[self.back], self.in_splits, self.out_splits)
+        total = torch.zeros(self.tokens, y.shape[1], dtype=torch.float32, device=y.device)
+        return total.index_add_(0, self.of_token, received.float() * factors).to(y.dtype)
+
+    def factors(self, weights: torch.Tensor) -> torch.Tensor:
+        """Of tokens' weights [T, top_k], as :meth:`combine` takes them."""
+        return weights.flatten()[self.by_expert][:, None]
 
 
 class Case:
@@ -40,13 +89,8 @@ class Case:
         n_scales = shape.hidden // 128 if dtype == FP8 else 0
         self.scales = torch.ones(shape.tokens, n_scales, device=device) if n_scales else None
         flat = self.all_ids.view(n, -1)
-        # What NCCL needs: choices by expert, how many go to each PE and come from it, and the order by expert there.
-        self.by_expert = flat[world.pe].argsort(stable=True)
-        self.in_splits = torch.bincount(flat[world.pe] // self.local, minlength=n).tolist()
-        here = [(row[row // self.local == world.pe]).sort(stable=True).values for row in flat]
-        self.out_splits = [len(row) for row in here]
-        self.order = torch.cat(here).argsort(stable=True)
-        self.rows = sum(self.out_splits)
+        self.permutation = Permutation(self.all_ids, world.pe, shape.num_experts)
+        self.by_expert, self.rows = self.permutation.by_expert, self.permutation.rows
         # Whose row each is, in the order of both.
         sources = torch.arange(n, device=device)[:, None].expand_as(flat)[flat // self.local == world.pe]
         tokens = torch.arange(flat.shape[1], device=device).expand_as(flat)[flat // self.local == world.pe]
@@ -92,26 +136,11 @@ class Case:
 
 def nccl_dispatch(case: Case) -> Callable[[], torch.Tensor]:
     received = case.x.new_empty(case.rows, case.shape.hidden).view(torch.uint8)
-
-    def run() -> torch.Tensor:
-        rows = case.x.view(torch.uint8)[case.by_expert // case.shape.top_k]
-        dist.all_to_all_single(received, rows, case.out_splits, case.in_splits)
-        return received[case.order].view(case.dtype)
-
-    return run
+    return lambda: case.permutation.dispatch(case.x.view(torch.uint8), received).view(case.dtype)
 
 
 def nccl_combine(case: Case) -> Callable[[torch.Tensor], torch.Tensor]:
-    back = torch.empty_like(case.order)
-    back[case.order] = torch.arange(len(case.order), device=back.device)
     dtype = torch.bfloat16
     received = torch.empty(len(case.by_expert), case.shape.hidden, dtype=dtype, device=case.x.device)
-    of_token = case.by_expert // case.shape.top_k
-    factors = case.weights.view(-1)[case.by_expert][:, None]
-
-    def run(y: torch.Tensor) -> torch.Tensor:
-        dist.all_to_all_single(received, y.to(dtype)[back], case.in_splits, case.out_splits)
-        total = torch.zeros(case.shape.tokens, case.shape.hidden, device=y.device)
-        return total.index_add_(0, of_token, received.float() * factors).to(dtype)
-
-    return run
+    factors = case.permutation.factors(case.weights)
+    return lambda y: case.permutation.combine(y.to(dtype), factors, received)

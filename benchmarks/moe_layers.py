@@ -56,10 +56,7 @@ class Layer:
 
         self.w13 = draw(local, 2 * shape.intermediate, shape.hidden)
         self.w2 = draw(local, shape.hidden, shape.intermediate)
-        ids = self.case.all_ids.view(-1)
-        mine = ids[ids // local == world.pe] - world.pe * local
-        self.counts = torch.bincount(mine, minlength=local).int()
-        self.offsets = torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0).int()])
+        self.offsets, self.counts = self.case.permutation.groups()
 
     def by_nccl(self) -> Side:
         to, back = nccl_dispatch(self.case), nccl_combine(self.case)

@@ -10,6 +10,7 @@ styles, by triton_dist.tensor_parallel or by torch.distributed.tensor.parallel i
 - `FusedPrefill` is the first again: SwiGLU and the sums with the residual are parts of the GEMMs.
 - `FusedDecode` is the second again with six kernels a layer: norm + qkv; norms of q and k, RoPE and the cache;
   attention; its projection + all-reduce + residual; norm + gate and up + SwiGLU; down + all-reduce + residual.
+- qwen3_moe.py has layers of experts in the place of the MLP.
 
 All shard weights alike, so one set of weights serves them (`share_weights`).
 """
@@ -59,9 +60,24 @@ class Config:
             ValueError: they cannot.
         """
         shared = {"kv_heads": self.kv_heads, "intermediate / block": self.intermediate // self.block}
-        for what, size in (shared | {"vocabulary": self.vocabulary}).items():
+        self.check_shared(shared | {"vocabulary": self.vocabulary}, n_pes)
+
+    def check_shared(self, sizes: dict[str, int], n_pes: int) -> None:
+        for what, size in sizes.items():
             if size % n_pes:
                 raise ValueError(f"{what} of the model is {size}, which {n_pes} PEs cannot share equally")
+
+    def mlp(self, group: Any = None, sequence: bool = False, max_tokens: int = 1) -> nn.Module:
+        """What follows attention in a layer; for ``group``, if it counts PEs, else for all sizes of shards."""
+        return MLP(self)
+
+    def mlp_plan(self, by_columns: Any, by_rows: Any) -> dict[str, Any]:
+        """The styles of that module's layers."""
+        return {"mlp.gate_up": by_columns, "mlp.down": by_rows}
+
+    def mlp_elements(self) -> int:
+        """How many elements its weights have."""
+        return 3 * self.hidden * self.intermediate
 
 
 CONFIGS = {
@@ -195,10 +211,10 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, c: Config) -> None:
+    def __init__(self, c: Config, **sharing: Any) -> None:
         super().__init__()
         self.attention_norm, self.mlp_norm = nn.RMSNorm(c.hidden, c.eps), nn.RMSNorm(c.hidden, c.eps)
-        self.attention, self.mlp = Attention(c), MLP(c)
+        self.attention, self.mlp = Attention(c), c.mlp(**sharing)
 
     def forward(self, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor | None) -> torch.Tensor:
         x = x + self.attention(self.attention_norm(x), rope, cache, position)
@@ -206,11 +222,11 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, c: Config) -> None:
+    def __init__(self, c: Config, **sharing: Any) -> None:
         super().__init__()
         self.config = c
         self.embedding = nn.Embedding(c.vocabulary, c.hidden)
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
+        self.layers = nn.ModuleList(Layer(c, **sharing) for _ in range(c.layers))
         self.norm = nn.RMSNorm(c.hidden, c.eps)
         self.head = nn.Linear(c.hidden, c.vocabulary, bias=False)
 
@@ -258,6 +274,8 @@ class FusedPrefill(nn.Module):
         attention, mlp = layer.attention, layer.mlp
         qkv = self.gathered(layer.attention_norm(x), attention.qkv)
         x = self.scattered(attention.prefill(qkv, rope, cache), attention.out, x)
+        if not isinstance(mlp, MLP):
+            return x + mlp(layer.mlp_norm(x))
         y = self.gathered(layer.mlp_norm(x), mlp.gate_up, activation="swiglu")
         return self.scattered(y, mlp.down, x)
 
@@ -294,10 +312,12 @@ class FusedDecode(nn.Module):
         attention, mlp, lengths = layer.attention, layer.mlp, (position + 1).int().expand(x.shape[0])
         qkv = normed(x, layer.attention_norm, attention.qkv)
         q = attention.rotate_and_keep(qkv[:, None], rope, cache, position)
-        w_out, w_down = (local(linear.weight).t() for linear in (attention.out, mlp.down))
+        w_out = local(attention.out.weight).t()
         x = functional.flash_decode_projection(q, *cache, lengths.contiguous(), w_out, residual=x, group=self.group)
+        if not isinstance(mlp, MLP):
+            return x + mlp(layer.mlp_norm(x))
         y = normed(x, layer.mlp_norm, mlp.gate_up, activation="swiglu")
-        return functional.gemm_all_reduce(y, w_down, residual=x, group=self.group)
+        return functional.gemm_all_reduce(y, local(mlp.down.weight).t(), residual=x, group=self.group)
 
 
 def alternating(model: Transformer) -> Transformer:
@@ -329,14 +349,14 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
 
-def plan(styles: Any, sequence: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def plan(config: Config, styles: Any, sequence: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parallel styles of a layer and of what is around the layers, of the module ``styles``."""
     rows = Shard(1) if sequence else Replicate()
     by_columns = styles.ColwiseParallel(input_layouts=rows)
     by_rows = styles.RowwiseParallel(output_layouts=rows)
     # The norms of queries and keys see this PE's heads, so their weights' gradients are partial sums.
     by_heads = styles.SequenceParallel(sequence_dim=2, use_local_output=True)
-    layer = {"attention.qkv": by_columns, "attention.out": by_rows, "mlp.gate_up": by_columns, "mlp.down": by_rows}
+    layer = {"attention.qkv": by_columns, "attention.out": by_rows} | config.mlp_plan(by_columns, by_rows)
     layer |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
     around = {"embedding": styles.RowwiseParallel(input_layouts=Replicate(), output_layouts=rows), "head": by_columns}
     if sequence:
@@ -347,32 +367,59 @@ def plan(styles: Any, sequence: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def build(
-    config: Config, device: Any, dtype: torch.dtype, mesh: DeviceMesh | None = None, styles: Any = None, **options: bool
+    config: Config,
+    device: Any,
+    dtype: torch.dtype,
+    mesh: DeviceMesh | None = None,
+    styles: Any = None,
+    sequence: bool = False,
+    max_tokens: int = 1,
 ) -> Transformer:
-    """A model of random weights, which depend on their names only; over ``mesh`` it is sharded by ``plan(styles)``.
+    """A model of random weights, which depend on their names only; over ``mesh`` it is sharded by ``plan``.
 
     Each part is sharded once it is made, so a PE never holds more than one whole part. On the device ``meta`` it has no
     weights.
+
+    Args:
+        max_tokens: how many tokens a PE may have in a call, if the model has experts.
     """
-    with torch.device("meta"):
-        model = Transformer(config).to(dtype)
-    layer, around = plan(styles, **options) if mesh is not None else ({}, {})
+    layer: dict[str, Any] = {}
+    around: dict[str, Any] = {}
+    sharing: dict[str, Any] = {}
     if mesh is not None:
         config.check(mesh.size())
+        layer, around = plan(config, styles, sequence)
+        sharing = {"group": mesh.get_group(), "sequence": sequence, "max_tokens": max_tokens}
+    with torch.device("meta"):
+        model = Transformer(config, **sharing)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    rank = 0 if mesh is None else mesh.get_local_rank()
     for name, part in [*model.layers.named_children(), *model.named_children()]:
         if part is model.layers:
             continue
         part.to_empty(device=device)
-        for leaf, weight in part.named_parameters():
-            generator = torch.Generator(device if device != "meta" else "cpu")
-            generator.manual_seed(zlib.crc32(f"{name}.{leaf}".encode()))
-            with torch.no_grad():
-                norm = weight.dim() == 1
-                weight.normal_(1.0 if norm else 0.0, 0.1 if norm else weight.shape[1] ** -0.5, generator=generator)
+        for leaf, tensor in [*part.named_parameters(), *part.named_buffers()]:
+            draw(tensor, f"{name}.{leaf}", rank)
         if mesh is not None:
             styles_here = layer if name.isdigit() else around.get(name, {})
             parallelize_module(part, mesh, styles_here, src_data_rank=None)
     return model
+
+
+@torch.no_grad()
+def draw(tensor: torch.Tensor, name: str, rank: int) -> None:
+    """Fill a weight with random numbers, which depend on its name; of experts with those of this PE's."""
+    generator = torch.Generator(tensor.device if tensor.device.type != "meta" else "cpu")
+    if tensor.dim() == 3:
+        for i, matrix in enumerate(tensor):
+            draw(matrix, f"{name}.{rank * len(tensor) + i}", rank)
+        return
+    generator.manual_seed(zlib.crc32(name.encode()))
+    if tensor.dim() == 1:
+        tensor.normal_(0.0 if name.endswith("bias") else 1.0, 0.1, generator=generator)
+        return
+    tensor.normal_(0.0, tensor.shape[1] ** -0.5, generator=generator)
 
 
 def share_weights(source: Transformer, target: Transformer) -> None:
@@ -388,6 +435,9 @@ def share_weights(source: Transformer, target: Transformer) -> None:
                 regrouped(local(weight), source.config.block, target.config.block), requires_grad=False
             )
         setattr(module, leaf, weight)
+    for name, buffer in source.named_buffers():
+        owner, _, leaf = name.rpartition(".")
+        setattr(target.get_submodule(owner), leaf, buffer)
 
 
 def regrouped(weight: torch.Tensor, old: int, new: int) -> torch.Tensor:

@@ -8,17 +8,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from triton_dist.kernels.functional.group import resolve
-from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, moe_layer
+from triton_dist.kernels.functional.group import communicator, resolve
+from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, check_replicated, moe_layer
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
-from triton_dist.kernels.options import check_int, check_number
+from triton_dist.kernels.moe.shared_tokens import check_grid
+from triton_dist.kernels.options import check_bool, check_int, check_number
 from triton_dist.world.current import current_world
 
 __all__ = ["MoE"]
 
 
 class MoE(nn.Module):
-    """A layer of experts, of which every PE has an equal part: some experts whole, or a slice of each.
+    """A layer of experts, of which every PE has an equal part: some experts whole, a slice of each, or slices of some.
 
         # Qwen3-30B-A3B
         MoE(2048, 768, num_experts=128, top_k=8, max_tokens=4096)
@@ -47,14 +48,22 @@ class MoE(nn.Module):
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
         algorithm: ``auto``, ``separate``, ``fused`` or ``fused_hopper``, of calls without gradients; see
             :func:`~triton_dist.kernels.moe.moe_layer`.
-        group: as of :mod:`triton_dist.kernels.functional`.
+        group: the PEs that share the experts, as of :mod:`triton_dist.kernels.functional`.
+        tp_group: with ``expert``: the PEs that share each expert of a PE, of which each has a slice of intermediate / n
+            columns, so that experts are spread over ``group`` and sliced over ``tp_group``. With it the module is
+            *collective* over both groups to make.
+        replicated: the PEs of ``tp_group``, or without one those of ``group``, call with the same tokens and get the
+            same result, as between tensor-parallel layers whose activations are replicated; the router's gradient is
+            the same on them, too. Else every PE has tokens of its own, as with a sharded sequence. See
+            :func:`~triton_dist.kernels.moe.moe_layer`.
         dtype, device: of the parameters; by default PyTorch's dtype, and this PE's device.
 
     Attributes:
         gate: [num_experts, hidden], the router. bias: [num_experts] float32, with ``sigmoid``; a buffer that training
             updates to balance the load.
         w13: [L, 2 * intermediate, hidden], of this PE's L experts, the gates' rows first.
-        w2: [L, hidden, intermediate]. With ``tensor`` L is num_experts, and intermediate that of this PE's slice.
+        w2: [L, hidden, intermediate]. With ``tensor`` L is num_experts. With it and with ``tp_group`` intermediate is
+            that of this PE's slice.
 
     Raises:
         ValueError: an argument is not as described. RuntimeError: there is no world.
@@ -81,6 +90,8 @@ class MoE(nn.Module):
         parallel: str = "expert",
         algorithm: str = "auto",
         group: Any = None,
+        tp_group: Any = None,
+        replicated: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
     ) -> None:
@@ -103,7 +114,12 @@ class MoE(nn.Module):
         check_number("MoE", "routed_scaling_factor", routed_scaling_factor)
         if capacity is not None:
             check_int("MoE", "capacity", capacity, 1)
+        check_bool("MoE", "replicated", replicated)
+        if replicated and tp_group is None:
+            check_replicated("MoE", algorithm, num_sms)
         sliced = parallel == "tensor"
+        if sliced and tp_group is not None:
+            raise ValueError("MoE: tp_group is for parallel='expert': with parallel='tensor' group has the slices")
         if sliced and (intermediate % max(size, 1) or capacity is not None):
             raise ValueError(
                 f"MoE: with parallel='tensor' intermediate must be a multiple of the {size} PEs, and there is no"
@@ -116,14 +132,22 @@ class MoE(nn.Module):
             )
         if not 1 <= top_k <= num_experts // n_group * topk_group:
             raise ValueError(f"MoE: top_k {top_k} is more than the experts of which a token may choose, or less than 1")
+        slices = size if sliced else 1
+        if tp_group is not None:
+            slices, _ = resolve(tp_group)
+            check_grid("MoE", *(communicator("MoE", *resolve(each)) for each in (group, tp_group)))
+            if intermediate % slices:
+                raise ValueError(
+                    f"MoE: intermediate must be a multiple of the {slices} PEs of tp_group, got {intermediate}"
+                )
         self.top_k, self.num_experts, self.max_tokens, self.capacity = top_k, num_experts, max_tokens, capacity
         self.num_sms, self.parallel, self.algorithm = num_sms, parallel, algorithm
         self.scoring, self.norm_topk_prob = scoring, norm_topk_prob
         self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
-        self.group = group
+        self.group, self.tp_group, self.replicated = group, tp_group, replicated
         made: dict[str, Any] = {"dtype": dtype, "device": device or current_world().device}
         local = num_experts if sliced else num_experts // max(size, 1)
-        intermediate = intermediate // max(size, 1) if sliced else intermediate
+        intermediate //= max(slices, 1)
         self.gate = nn.Parameter(torch.empty(num_experts, hidden, **made))
         self.w13 = nn.Parameter(torch.empty(local, 2 * intermediate, hidden, **made))
         self.w2 = nn.Parameter(torch.empty(local, hidden, intermediate, **made))
@@ -171,6 +195,8 @@ class MoE(nn.Module):
             parallel=self.parallel,
             algorithm=self.algorithm,
             group=self.group,
+            tp_group=self.tp_group,
+            replicated=self.replicated,
         )
         if self.shared_up is not None and self.shared_down is not None:
             gate, up = self.shared_up(tokens).chunk(2, dim=-1)

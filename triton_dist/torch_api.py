@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _P = ParamSpec("_P")
+_Constant = TypeVar("_Constant", int, str)
 
 
 def default_store() -> Any:
@@ -114,7 +115,7 @@ def symmetric_memory_of(tensor: torch.Tensor) -> str:
     return ""
 
 
-def constant_in_graphs(function: Callable[_P, int]) -> Callable[_P, int]:
+def constant_in_graphs(function: Callable[_P, _Constant]) -> Callable[_P, _Constant]:
     """``function``, whose result is a constant for torch.compile, without guards on what it reads.
 
     As ``torch.compiler.assume_constant_result``, whose import takes seconds.

@@ -20,6 +20,12 @@ def test_example(example: Path, n_pes: int) -> None:
     assert all(not pe.stdout for pe in list(result)[1:]), "only PE 0 reports"
 
 
+def test_transformer_of_experts() -> None:
+    arguments = [EXAMPLES[-1], "--config", "tiny-moe", "--layers", "1"]
+    result = launch(arguments, 2, env={"TRITON_DIST_WORLD": "cpu"}, modules=COMPILER).check()
+    assert result[0].stdout.startswith("PASS 05_transformer: cpu world, 2 PE")
+
+
 @pytest.mark.parametrize("slots", [1, 3])
 def test_queue_of_any_length(slots: int) -> None:
     queue = EXAMPLES[1]

@@ -41,6 +41,14 @@ def test_example_alone(example: Path) -> None:
     assert f"PASS {example.stem}: gpu world, 1 PE," in run.stdout
 
 
+def test_transformer_of_experts(n_gpus: int) -> None:
+    """Prefill and decode of Qwen3-30B-A3B's shapes, eager, compiled, and in CUDA graphs."""
+    arguments = "--config", "qwen3-30b-a3b", "--layers", "2"
+    run = torchrun(min(n_gpus, 4), "examples/05_transformer.py", *arguments, env=GPU)
+    assert run.returncode == 0, run.stdout
+    assert "PASS 05_transformer: gpu world" in run.stdout
+
+
 @functools.cache
 def warm_cache(transport: str) -> None:
     """The checks' kernels are compiled by all cores at once. What fails here, fails in the test as well."""
@@ -90,7 +98,7 @@ def test_hugging_face(n_gpus: int) -> None:
 def test_mixture_of_experts(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 24, run.stdout
+    assert run.stdout.count("PASS") == 27, run.stdout
 
 
 @each_transport

@@ -592,6 +592,75 @@ def graphs_of_fused_layers(world: Any, algorithm: str = "fused") -> None:
         layer.verify(given, out)
 
 
+def shared_and_sliced_layers(world: Any) -> None:
+    """Experts over a column of PEs, and slices of each over a row, of all rows that there are; and gradients."""
+    n, hidden, inner, experts = world.n_pes, 256 if ON_GPU else 16, 128 if ON_GPU else 8, 2 * world.n_pes
+    generator = torch.Generator().manual_seed(3)
+    w13 = ((torch.rand(experts, 2, inner * n, hidden, generator=generator) - 0.5) / 8).to(world.device).requires_grad_()
+    w2 = ((torch.rand(experts, hidden, inner * n, generator=generator) - 0.5) / 8).to(world.device)
+    gate = torch.rand(experts, hidden, generator=generator).to(world.device)
+    x = (torch.rand(n, 20, hidden, generator=generator) - 0.5).to(world.device)
+    for width in {width for width in (1, 2, n) if n % width == 0}:
+        slices, shares = world.team_world.split_2d(width)
+        layer = MoE(
+            hidden, inner * n, num_experts=experts, top_k=2, max_tokens=32, group=shares, tp_group=slices,
+            dtype=torch.float32,
+        )  # fmt: skip
+        columns, local = inner * n // width, experts // shares.n_pes
+        mine = slice(slices.my_pe * columns, (slices.my_pe + 1) * columns)
+        own = slice(shares.my_pe * local, (shares.my_pe + 1) * local)
+        with torch.no_grad():
+            parts = (gate, w13[own, :, mine].flatten(1, 2), w2[own, :, mine])
+            for parameter, value in zip((layer.gate, layer.w13, layer.w2), parts, strict=True):
+                parameter.copy_(value)
+        here = x[world.pe].clone().requires_grad_()
+        out = layer(here)
+        out.square().sum().backward()
+        w13.grad, loss = None, torch.zeros((), device=world.device)
+        leaves = [x[pe].clone().requires_grad_() for pe in range(n)]
+        for pe in range(n):
+            ids, weights = layer.route(leaves[pe])
+            first, second = torch.einsum("th,epih->ptei", leaves[pe], w13)
+            of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(first) * second, w2)
+            expected = (of_all.gather(1, ids[:, :, None].expand(-1, -1, hidden)) * weights[:, :, None]).sum(1)
+            if pe == world.pe:
+                torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-4)
+                with torch.no_grad():
+                    torch.testing.assert_close(layer(here), expected, rtol=1e-3, atol=1e-4)
+            loss = loss + expected.square().sum()
+        loss.backward()
+        torch.testing.assert_close(here.grad, leaves[world.pe].grad, rtol=1e-2, atol=1e-4)
+        torch.testing.assert_close(layer.w13.grad, w13.grad[own, :, mine].flatten(1, 2), rtol=1e-2, atol=1e-4)
+        triton_dist.barrier_all()
+
+
+def replicated_layers(world: Any) -> None:
+    """Tokens that all PEs have: without a dispatch between PEs as with one."""
+    layer = Experts(world, MAX_TOKENS)
+    for seed in range(6 if ON_GPU else 2):
+        given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3])
+        arguments = [tensor[0, : given.counts[0]] for tensor in given[:3]]
+        found = [layer(*arguments, replicated=True) for _ in range(3)]
+        assert all(torch.equal(found[0], other) for other in found), f"PE {world.pe}, seed {seed}: other bits"
+        expected = layer(*arguments, algorithm="separate")
+        torch.testing.assert_close(found[0], expected, rtol=2e-2, atol=5e-2)
+
+
+def graphs_of_replicated_layers(world: Any) -> None:
+    """A graph of two layers is replayed with other ids, weights and tokens."""
+    if not ON_GPU:
+        return
+    cases = [tokens(world, seed) for seed in range(6)]
+    layer, static = Experts(world, MAX_TOKENS), [tensor[0].clone() for tensor in cases[0][:3]]
+    graph, out = captured(lambda: layer(*static, replicated=True))
+    for given in cases * 2:
+        for place, tensor in zip(static, given[:3], strict=True):
+            place.copy_(tensor[0])
+        graph.replay()
+        graph.replay()
+        torch.testing.assert_close(out, layer(*static, algorithm="separate"), rtol=2e-2, atol=5e-2)
+
+
 CHECKS: tuple[Callable[[Any], None], ...] = (
     dispatch_and_combine,
     fp8_with_scales,
@@ -619,6 +688,9 @@ BY_LOAD_AND_STORE: tuple[Callable[[Any], None], ...] = (
     graphs_of_fused_layers,
     hopper_layers,
     graphs_of_hopper_layers,
+    shared_and_sliced_layers,
+    replicated_layers,
+    graphs_of_replicated_layers,
 )
 
 

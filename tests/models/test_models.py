@@ -17,9 +17,11 @@ from triton_dist.testing import Result
 CHECKS = Path(__file__).parent / "checks"
 ROOT = Path(__file__).parents[2]
 HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a file on one PE
-RUNS = {"transformer.py": (2,), "compiled.py": (2,), "hugging_face.py": (2,), "serving.py": (2,)}
+FILES_OF_TWO = "transformer.py", "experts.py", "compiled.py", "hugging_face.py", "serving.py"
+RUNS = dict.fromkeys(FILES_OF_TWO, (2,))
 SLOW = (
     "compiled-2",
+    "experts-2-training_of_experts_in_bfloat16",
     *(f"transformer-2-{name}_in_float32" for name in ("training_of_sequences", "prefill_and_decode")),
 )
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
@@ -53,9 +55,10 @@ def test_compiled_without_a_world() -> None:
     assert result[0].stdout.splitlines() == [f"passed: {what}" for what in ("forward", "backward", "compiled")]
 
 
-def test_the_benchmark_s_sides_compute_alike() -> None:
+@pytest.mark.parametrize("config", ["tiny", "tiny-moe"])
+def test_the_benchmark_s_sides_compute_alike(config: str) -> None:
     """All that run in the CPU world, against the unsharded model; the others say why they do not."""
-    arguments = [ROOT / "benchmarks/model.py", "--layers", "1"]
+    arguments = [ROOT / "benchmarks/model.py", "--layers", "1", "--config", config]
     text = launch(arguments, 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
     cases = ["a layer's prefill", "a layer's decode", "a layer's decode", "prefill", "decode", "decode"]
     assert re.findall(r"^(\S[^,]+), \d+ tokens:$", text, re.MULTILINE) == cases, text
@@ -63,7 +66,10 @@ def test_the_benchmark_s_sides_compute_alike() -> None:
     assert {right.count(name) for name in ("ours", "ours, eager", "torch, NCCL", "torch, NCCL, eager")} == {len(cases)}
     assert right.count("ours, fused") == len(cases) and right.count("ours, fused, dependent launches") == 4
     assert text.count("torch's fused operators need CUDA") == 2
-    if HAS_TRANSFORMERS and importlib.util.find_spec("accelerate") is not None:
+    if config == "tiny-moe":
+        assert right.count("ours, fused, 2 SMs") == 2
+        assert text.count("Hugging Face's models of experts are not compared") == 3
+    elif HAS_TRANSFORMERS and importlib.util.find_spec("accelerate") is not None:
         assert right.count("Hugging Face") == 3, text
 
 

@@ -26,7 +26,14 @@ from triton_dist.world.current import current_world
 from triton_dist.world.groups import HostGroup
 from triton_dist.world.teams import Team, pes_of_group
 
-__all__ = ["Communicator", "calling", "communicator_named", "communicator_of", "is_communicator_of"]
+__all__ = [
+    "Communicator",
+    "calling",
+    "communicator_named",
+    "communicator_of",
+    "communicator_of_this_pe",
+    "is_communicator_of",
+]
 
 
 class Owned(Protocol):
@@ -357,13 +364,16 @@ class _Communicators:
 
     def add(self, world: World, group: Any) -> Communicator:
         """The implicit communicator of a group that is not known yet."""
-        pes = _pes_of(world, group)
+        self.known[group] = self.of_pes(world, _pes_of(world, group), group)
+        return self.known[group]
+
+    def of_pes(self, world: World, pes: range, group: Any) -> Communicator:
+        """The implicit communicator of these PEs, which ``group`` is if there is none yet."""
         with self._opening[pes]:  # not one lock for all groups, whose order may differ between PEs
             if pes not in self.implicit:
                 made = self.implicit[pes] = _implicit(world, pes, group)
                 self.named[made.name] = made
-        self.known[group] = self.implicit[pes]
-        return self.known[group]
+        return self.implicit[pes]
 
 
 def _implicit(world: World, pes: range, group: Any) -> Communicator:
@@ -389,6 +399,13 @@ def communicator_of(group: Any = None) -> Communicator:
     if type(group) is Team:
         group.check_live()
     return found
+
+
+def communicator_of_this_pe() -> Communicator:
+    """The implicit communicator of this PE alone, whose calls are local."""
+    world = current_world()
+    pes = range(world.pe, world.pe + 1)
+    return world.own(_Communicators).of_pes(world, pes, pes)
 
 
 def is_communicator_of(communicator: Communicator, group: Any) -> tuple[Guard, ...]:

@@ -10,7 +10,7 @@ from harness import raises
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional
-from triton_dist.kernels.moe.layer import choose
+from triton_dist.kernels.moe.layer_steps import choose
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 

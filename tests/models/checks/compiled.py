@@ -6,6 +6,7 @@ from typing import Any
 
 import qwen3
 import torch
+from experts import EXPERTS
 from harness import main as run
 from torch import distributed
 from torch._dynamo.utils import counters
@@ -16,11 +17,21 @@ AS_ONE_GRAPH = {"backend": "aot_eager", "fullgraph": True}
 
 def check_no_graph_breaks(world: Any) -> None:
     """In training, prefill and decode: each is one graph, also where the place of the token changes."""
-    compare(world, ONE_LAYER, torch.float32, True, **AS_ONE_GRAPH)
+    compare_compiled(world, ONE_LAYER)
+
+
+def check_no_graph_breaks_with_experts(world: Any) -> None:
+    compare_compiled(world, EXPERTS)
+
+
+def compare_compiled(world: Any, config: qwen3.Config) -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    compare(world, config, torch.float32, True, **AS_ONE_GRAPH)
     with torch.no_grad():
-        expected = qwen3.build(ONE_LAYER, "cpu", torch.float32)(tokens())[:, PROMPT - 1 :]
-        prefill = sharded(world, ONE_LAYER, torch.float32, sequence=True)
-        decode = sharded(world, ONE_LAYER, torch.float32, sequence=False)
+        expected = qwen3.build(config, "cpu", torch.float32)(tokens())[:, PROMPT - 1 :]
+        prefill = sharded(world, config, torch.float32, sequence=True)
+        decode = sharded(world, config, torch.float32, sequence=False)
         qwen3.share_weights(prefill, decode)
         compiled = torch.compile(prefill, **AS_ONE_GRAPH)
         for step in (decode, fused(world, prefill, False)):

@@ -18,6 +18,8 @@ from triton_dist.kernels import functional
 TINY = qwen3.CONFIGS["tiny"]
 ONE_LAYER = dataclasses.replace(TINY, layers=1)
 BATCH, PROMPT, TOKENS = 2, 8, 10
+ALIKE = "mlp.gate", "mlp.shared_up.weight", "mlp.shared_down.weight"
+"""Weights of experts' layers that all PEs have as ordinary tensors."""
 
 
 def config_for(world: Any) -> qwen3.Config:
@@ -31,14 +33,15 @@ def tokens() -> torch.Tensor:
 
 def sharded(world: Any, config: qwen3.Config, dtype: torch.dtype, **options: bool) -> qwen3.Transformer:
     mesh = init_device_mesh("cpu", (world.n_pes,))
-    return qwen3.build(config, "cpu", dtype, mesh, tensor_parallel, **options)
+    return qwen3.build(config, "cpu", dtype, mesh, tensor_parallel, **options, max_tokens=BATCH * PROMPT)
 
 
 def fused(world: Any, source: qwen3.Transformer, sequence: bool) -> Any:
     """A prefill or a step of decode of fused operations, with the weights of ``source``."""
     mesh = init_device_mesh("cpu", (world.n_pes,))
     config = dataclasses.replace(source.config, block=1)
-    model = qwen3.build(config, "meta", source.head.weight.dtype, mesh, tensor_parallel, sequence=sequence)
+    options = {"sequence": sequence, "max_tokens": BATCH * PROMPT}
+    model = qwen3.build(config, "meta", source.head.weight.dtype, mesh, tensor_parallel, **options)
     qwen3.share_weights(source, model)
     return (qwen3.FusedPrefill if sequence else qwen3.FusedDecode)(model, mesh)
 
@@ -50,7 +53,8 @@ def mine(world: Any, logits: torch.Tensor) -> torch.Tensor:
 
 def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
     """The root mean square of the error as a part of that of what is expected."""
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
+    # Zeros, as gradients of experts without tokens, are to be zeros.
+    return float((found.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-30))
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, what: str, rounded: torch.Tensor | None = None) -> None:
@@ -74,17 +78,29 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
 
 
-def compare(world: Any, config: qwen3.Config, dtype: torch.dtype, sequence: bool, **compiled: Any) -> None:
+def unchanged(model: qwen3.Transformer) -> None:
+    """What :func:`compare` changes in its models by default."""
+
+
+def compare(
+    world: Any, config: qwen3.Config, dtype: torch.dtype, sequence: bool, change: Any = unchanged, **compiled: Any
+) -> None:
     rounded = None if dtype == torch.float32 else qwen3.build(config, "cpu", dtype)
     whole = qwen3.build(config, "cpu", dtype).float()
     model = sharded(world, config, dtype, sequence=sequence)
+    for each in (whole, model, *filter(None, [rounded])):
+        change(each)
     expected = mine(world, step(whole, world, True))
     found = step(torch.compile(model, **compiled) if compiled else model, world, False)
     assert found.dtype == dtype
     close(found, expected, "logits", rounded and mine(world, step(rounded, world, True)))
     for name, parameter in model.named_parameters():
-        own = rounded and gradient(rounded.get_parameter(name))
-        close(gradient(parameter), gradient(whole.get_parameter(name)), name, own)
+        found = gradient(parameter)
+        if sequence and name.endswith(ALIKE):
+            found = functional.all_reduce(found)  # of this PE's tokens
+        experts = slice(None) if parameter.dim() < 3 else slice(world.pe * len(found), (world.pe + 1) * len(found))
+        own = rounded and gradient(rounded.get_parameter(name))[experts]
+        close(found, gradient(whole.get_parameter(name))[experts], name, own)
 
 
 def check_training(world: Any) -> None:
@@ -108,19 +124,20 @@ def generate(world: Any, prefill: Any, decode: Any) -> torch.Tensor:
 
 @torch.no_grad()
 def check_prefill_and_decode(world: Any) -> None:
-    prefill_and_decode(world, torch.bfloat16)
+    prefill_and_decode(world, config_for(world), torch.bfloat16)
 
 
 @torch.no_grad()
 def check_prefill_and_decode_in_float32(world: Any) -> None:
-    prefill_and_decode(world, torch.float32)
+    prefill_and_decode(world, config_for(world), torch.float32)
 
 
-def prefill_and_decode(world: Any, dtype: torch.dtype) -> None:
-    config = config_for(world)
-    rounded = qwen3.build(config, "cpu", dtype)(tokens())[:, PROMPT - 1 :]
-    expected = qwen3.build(config, "cpu", dtype).float()(tokens())[:, PROMPT - 1 :]
+def prefill_and_decode(world: Any, config: qwen3.Config, dtype: torch.dtype, change: Any = unchanged) -> None:
     prefill = sharded(world, config, dtype, sequence=True)
+    models = [qwen3.build(config, "cpu", dtype), qwen3.build(config, "cpu", dtype).float()]
+    for model in (prefill, *models):
+        change(model)
+    rounded, expected = (model(tokens())[:, PROMPT - 1 :] for model in models)
     decode = sharded(world, config, dtype, sequence=False)
     qwen3.share_weights(prefill, decode)
     own = None if dtype == torch.float32 else rounded
@@ -132,6 +149,10 @@ def prefill_and_decode(world: Any, dtype: torch.dtype) -> None:
         shared = weights[name].to_local() if isinstance(weights[name], DTensor) else weights[name]
         mine = weight.to_local() if isinstance(weight, DTensor) else weight
         assert mine.data_ptr() == shared.data_ptr(), f"{name} is not shared"
+
+
+def check_columns_that_do_not_alternate(world: Any) -> None:
+    decode = sharded(world, ONE_LAYER, torch.float32, sequence=False)
     with raises(ValueError, "gate and up must alternate, got a model with block=16"):
         qwen3.FusedDecode(decode, init_device_mesh("cpu", (world.n_pes,)))
 

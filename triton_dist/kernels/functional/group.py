@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from triton_dist import torch_api
-from triton_dist.kernels.communicator import Communicator, communicator_named, communicator_of
+from triton_dist.kernels.communicator import (
+    Communicator,
+    communicator_named,
+    communicator_of,
+    communicator_of_this_pe,
+)
 from triton_dist.kernels.grid import grid_of
 from triton_dist.world import World
 from triton_dist.world.current import current_world, find_world
 from triton_dist.world.teams import pes_of_group
 
-__all__ = ["check", "checked", "communicator", "hosts_of", "own_share", "resolve"]
+__all__ = ["check", "checked", "communicator", "hosts_of", "own_share", "rank_of", "resolve", "this_pe"]
 
 
 def resolve(group: Any) -> tuple[int, str]:
@@ -42,19 +47,25 @@ def own_share(size: Any, group_size: int, group_name: str) -> Any:
     if not group_size or size % group_size == 0:
         return None
     each = (size + group_size - 1) // group_size
-    first = _rank_of(group_name) * each
+    first = rank_of(group_name) * each
     if first >= size:
         return 0
     return each if first + each <= size else size - first
 
 
 @torch_api.constant_in_graphs
-def _rank_of(name: str) -> int:
+def rank_of(name: str) -> int:
     """This PE's number in a group, which exists."""
     if not name:
         return current_world().pe
     found = communicator_named(name)
     return found.my_rank if found is not None else int(_process_group("", name).rank())
+
+
+@torch_api.constant_in_graphs
+def this_pe() -> str:
+    """The name of the group of this PE alone. Empty without a world, of which the operator tells."""
+    return communicator_of_this_pe().name if find_world() is not None else ""
 
 
 @torch_api.constant_in_graphs

@@ -3,43 +3,31 @@
 Or, if every PE has a slice of every expert: routing, all-gather and grouped GEMM, SwiGLU, grouped GEMM and
 reduce-scatter.
 
-Without gradients only rows that tokens fill are read and written, all others are left as they are.
+The steps are in ``layer_steps.py``. Here is which tokens they are for: this PE's own; those of all PEs that have slices
+of its experts; or copies that all PEs have (``shared_tokens.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from triton_dist.kernels import functional
 from triton_dist.kernels.communicator import communicator_of
-from triton_dist.kernels.functional.layout import contiguous
-from triton_dist.kernels.moe import functional
-from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
-from triton_dist.kernels.moe.arguments import check_sizes
-from triton_dist.kernels.moe.combine import combine
-from triton_dist.kernels.moe.dispatch import dispatch
-from triton_dist.kernels.moe.functional_layer import dispatch_and_multiply, multiply_and_combine
-from triton_dist.kernels.moe.gathered_routing import gather_routing
-from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
-from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter
-from triton_dist.kernels.moe.swiglu import swiglu_of_rows
-from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
+from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.operator import operator
+from triton_dist.kernels.moe.arguments import check_sizes, records_gradients
+from triton_dist.kernels.moe.layer_steps import Steps, differentiable_steps, steps_of
+from triton_dist.kernels.moe.shared_tokens import check_grid, gather_tokens, own_choices, sum_gradients
+from triton_dist.kernels.options import check_bool
 
-__all__ = ["ALGORITHMS", "ONE_OF", "choose", "moe_layer"]
+__all__ = ["ALGORITHMS", "ONE_OF", "check_replicated", "moe_layer"]
 
 ALGORITHMS = "auto", "separate", "fused", "fused_hopper"
 ONE_OF = f"{', '.join(ALGORITHMS[:-1])} or {ALGORITHMS[-1]}"
-
-_FUSED_FROM = 4096
-"""Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
-_FUSED_EXPERTS = 256
-
-
-def choose(max_tokens: int, num_experts: int, num_sms: int) -> str:
-    """What ``auto`` takes, from measurements (docs/decisions/0085); the same on all PEs."""
-    fused = num_sms > 0 and max_tokens >= _FUSED_FROM and num_experts <= _FUSED_EXPERTS
-    return "fused" if fused else "separate"
+_ops: Any = torch.ops.triton_dist
 
 
 def moe_layer(
@@ -56,6 +44,8 @@ def moe_layer(
     parallel: str = "expert",
     algorithm: str = "auto",
     group: Any = None,
+    tp_group: Any = None,
+    replicated: bool = False,
 ) -> torch.Tensor:
     """The weighted sum, over a token's experts, of ``w2 · (silu(w1 · x) * (w3 · x))``.
 
@@ -76,8 +66,16 @@ def moe_layer(
             then dispatch, GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms``
             programs move rows while the others multiply. Sums and roundings are the same. ``fused_hopper``: the same
             with the warp-specialised kernels of Hopper GPUs, where they take the operands, which have not run on a GPU
-            yet. Where gradients are recorded or PyTorch traces, steps are separate with any. ``auto`` is ``fused`` if
+            yet. Where gradients are recorded, steps are separate with any. ``auto`` is ``fused`` if
             ``num_sms`` is given, max_tokens is 4096 or more, and there are up to 256 experts, else ``separate``.
+        group: as of :mod:`triton_dist.kernels.functional`: the PEs that share the experts.
+        tp_group: for ``expert``: the PEs that share each expert of a PE, each with a slice: w13 is
+            [L, 2 * intermediate / n, hidden], of which w1 and w3 have the same rows of the whole ones, and w2
+            [L, hidden, intermediate / n]. Both groups are as a column and a row of a mesh. ``max_tokens`` tokens of
+            each PE of ``tp_group`` are gathered by them first, and in the end their sums over slices are scattered.
+        replicated: the PEs of ``tp_group``, or without one those of ``group``, have the same tokens, as behind a
+            row-parallel layer, and all get the result: what a PE's experts or slices add is summed by an all-reduce. T
+            is the same on them. Without ``tp_group`` no token is sent; ``num_sms`` and ``algorithm`` are not for that.
 
     Returns:
         [T, hidden], of ``x``'s dtype.
@@ -98,89 +96,129 @@ def moe_layer(
         raise ValueError(f"moe_layer: parallel must be expert or tensor, got {parallel!r}")
     if algorithm not in ALGORITHMS:
         raise ValueError(f"moe_layer: algorithm must be {ONE_OF}, got {algorithm!r}")
+    check_bool("moe_layer", "replicated", replicated)
     if parallel == "tensor":
-        if algorithm != "auto":
-            raise ValueError(
-                f"moe_layer: algorithm is for parallel='expert', got {algorithm!r}: slices of experts overlap always"
-            )
-        if capacity is not None:
-            raise ValueError("moe_layer: capacity is for parallel='expert': slices of experts have room for all rows")
-        return _tensor_parallel(x, topk_ids, topk_weights, w13, w2, num_experts, max_tokens, num_sms, group)
-    sizes: dict[str, Any] = {
-        "num_experts": num_experts,
-        "max_tokens": max_tokens,
-        "capacity": capacity,
-        "num_sms": num_sms,
-    }
-    given = (x, topk_weights, w13, w2)
-    if not torch.compiler.is_compiling() and not _records_gradients(*given):
-        if algorithm == "auto":
-            algorithm = choose(max_tokens, num_experts, num_sms)
-            if algorithm == "fused" and communicator_of(group).grid.hosts > 1:  # it loads and stores at all peers
-                algorithm = "separate"
-        if algorithm.startswith("fused"):
-            return _fused(
-                x, topk_ids, topk_weights, w13, w2, algorithm, num_experts, max_tokens, capacity, num_sms, group
-            )
-        received = dispatch(
-            x.contiguous(), topk_ids.contiguous(), topk_weights.float().contiguous(), **sizes, group=group
+        _check_tensor_parallel(algorithm, capacity, tp_group)
+    if replicated and tp_group is None:
+        check_replicated("moe_layer", algorithm, num_sms)
+    if x.dim() != 2 or topk_ids.dim() != 2:
+        raise ValueError(
+            "moe_layer: x must be [T, hidden] and topk_ids [T, top_k], got shapes"
+            f" {tuple(x.shape)} and {tuple(topk_ids.shape)}"
         )
-        groups = received.offsets, received.counts
-        # If all PEs have as many tokens. There may be room for n_pes times as many rows.
-        rows = -(-topk_ids.numel() // len(received.counts))
-        hidden = grouped_gemm(received.x, w13.transpose(1, 2), *groups, swiglu=True, expected_rows=rows)
-        return combine(grouped_gemm(hidden, w2.transpose(1, 2), *groups, expected_rows=rows), received)
-    both, received = dispatch_and_multiply(x, topk_ids, topk_weights, w13.transpose(1, 2), **sizes, group=group)
-    gate, up = both.chunk(2, dim=-1)
-    hidden = torch.nn.functional.silu(gate) * up
-    return multiply_and_combine(hidden, w2.transpose(1, 2), received, topk_weights, group=group)
+    steps = Steps(num_experts, max_tokens, capacity, num_sms, parallel, algorithm)
+    tensors = x, topk_ids, topk_weights, w13, w2
+    if records_gradients(x, topk_weights, w13, w2):
+        return _layer(differentiable_steps, *tensors, steps, group, tp_group, replicated)
+    if not torch.compiler.is_compiling():
+        return _infer(*tensors, steps, group, tp_group, replicated)
+    of_slices = (0, "") if tp_group is None else groups.resolve(tp_group)
+    result: torch.Tensor = _ops.moe_layer(*tensors, *steps[:-1], replicated, *of_slices, *groups.resolve(group))
+    return result
 
 
-def _fused(
+def _check_tensor_parallel(algorithm: str, capacity: int | None, tp_group: Any) -> None:
+    if algorithm != "auto":
+        raise ValueError(
+            f"moe_layer: algorithm is for parallel='expert', got {algorithm!r}: slices of experts overlap always"
+        )
+    if capacity is not None:
+        raise ValueError("moe_layer: capacity is for parallel='expert': slices of experts have room for all rows")
+    if tp_group is not None:
+        raise ValueError("moe_layer: tp_group is for parallel='expert': with parallel='tensor' group has the slices")
+
+
+def check_replicated(function: str, algorithm: str, num_sms: int) -> None:
+    """ValueError for options of tokens that are sent, with tokens that all PEs have."""
+    if algorithm != "auto" or num_sms:
+        raise ValueError(
+            f"{function}: replicated tokens are not sent, so there is nothing for algorithm and num_sms to say; got"
+            f" algorithm {algorithm!r}, num_sms {num_sms}"
+        )
+
+
+def _infer(
     x: torch.Tensor,
     ids: torch.Tensor,
     weights: torch.Tensor,
     w13: torch.Tensor,
     w2: torch.Tensor,
-    algorithm: str,
-    num_experts: int,
-    max_tokens: int,
-    capacity: int | None,
-    num_sms: int,
+    steps: Steps,
     group: Any,
+    tp_group: Any,
+    replicated: bool,
 ) -> torch.Tensor:
-    routing = gather_routing(
-        ids.contiguous(), weights.float().contiguous(), num_experts=num_experts, max_tokens=max_tokens, group=group
-    )
-    how: dict[str, Any] = {"num_sms": num_sms, "algorithm": "hopper" if algorithm == "fused_hopper" else "portable"}
-    hidden = dispatch_grouped_gemm(contiguous(x), w13.transpose(1, 2), routing, swiglu=True, capacity=capacity, **how)
-    return grouped_gemm_combine(hidden, w2.transpose(1, 2), routing, **how)
+    """Without gradients, by the shortest way: only rows that tokens fill are read and written."""
+    if tp_group is not None:
+        check_grid("moe_layer", communicator_of(group), communicator_of(tp_group))
+    return _layer(steps_of, x, ids, weights.float(), w13, w2, steps, group, tp_group, replicated)
 
 
-def _tensor_parallel(
+@operator(
+    "moe_layer",
+    schema="(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w13, Tensor w2, int num_experts, int max_tokens,"
+    " int? capacity, int num_sms, str parallel, str algorithm, bool replicated, int tp_size, str tp_name,"
+    " int group_size, str group_name) -> Tensor",
+)
+def _moe_layer(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, w13: torch.Tensor, w2: torch.Tensor, *options: Any
+) -> torch.Tensor:
+    """What compiled functions call where no gradient is recorded."""
+    *of_steps, replicated, tp_size, tp_name, size, name = options
+    slices = groups.communicator("moe_layer", tp_size, tp_name) if tp_size else None
+    group = groups.communicator("moe_layer", size, name)
+    return _infer(x, ids, weights, w13, w2, Steps(*of_steps), group, slices, replicated)
+
+
+@_moe_layer.register_fake
+def _moe_layer_fake(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    groups.check("moe_layer", *rest[-2:])
+    if rest[-4]:
+        groups.check("moe_layer", *rest[-4:-2])
+    return x.new_empty(x.shape)
+
+
+_moe_layer.refuse_gradients()
+
+
+def _layer(
+    compute: Callable[..., torch.Tensor],
     x: torch.Tensor,
     ids: torch.Tensor,
     weights: torch.Tensor,
     w13: torch.Tensor,
     w2: torch.Tensor,
-    num_experts: int,
-    max_tokens: int,
-    num_sms: int,
+    steps: Steps,
     group: Any,
+    tp_group: Any,
+    replicated: bool,
 ) -> torch.Tensor:
-    sizes: dict[str, Any] = {"num_experts": num_experts, "max_tokens": max_tokens, "group": group}
-    up, down = w13.transpose(1, 2), w2.transpose(1, 2)
-    if not torch.compiler.is_compiling() and not _records_gradients(x, weights, w13, w2):
-        routing = gather_routing(ids.contiguous(), weights.float().contiguous(), **sizes)
-        gate_up = all_gather_grouped_gemm(contiguous(x), up, routing, num_sms=num_sms)
-        hidden = swiglu_of_rows(gate_up, routing.offsets)
-        return grouped_gemm_reduce_scatter(hidden, down, routing, num_sms=num_sms)
-    weights = weights.float()
-    routing = functional.gather_routing(ids, weights, **sizes)
-    gate, value = functional.all_gather_grouped_gemm(x, up, routing, num_sms=num_sms, group=group).chunk(2, dim=-1)
-    hidden = torch.nn.functional.silu(gate) * value
-    return functional.grouped_gemm_reduce_scatter(hidden, down, routing, weights, num_sms=num_sms, group=group)
+    """``compute`` is one of the functions of ``layer_steps.py``."""
+    if not replicated:
+        if tp_group is None:
+            return compute(x, ids, weights, w13, w2, steps, group)
+        n_tokens, tokens = x.shape[0], steps.max_tokens * groups.resolve(tp_group)[0]
+        x, ids, weights = gather_tokens(x, ids, weights, steps.max_tokens, tp_group)
+        part = compute(x, ids, weights, w13, w2, steps._replace(max_tokens=tokens), group)
+        return functional.reduce_scatter(part, "sum", 0, tp_group)[:n_tokens]
+    summing = group if tp_group is None else tp_group
+    x, weights = sum_gradients(x, summing), sum_gradients(weights, summing)
+    if tp_group is None:
+        ids, steps = _local(ids, w13, steps, group)
+        group = groups.this_pe()
+    part = compute(x, ids, weights, w13, w2, steps, group)
+    return functional.all_reduce(part, "sum", summing, reduce_grad=False)
 
 
-def _records_gradients(*tensors: torch.Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def _local(ids: torch.Tensor, w13: torch.Tensor, steps: Steps, group: Any) -> tuple[torch.Tensor, Steps]:
+    """Choices, and sizes, of a layer of this PE's matrices alone, in a group of this PE."""
+    n_pes = groups.resolve(group)[0] if steps.parallel == "expert" else 1
+    if n_pes and (steps.num_experts % n_pes or w13.shape[0] != steps.num_experts // n_pes):
+        raise ValueError(
+            f"moe_layer: w13 must have the matrices of num_experts / {n_pes} experts, got {w13.shape[0]}, and"
+            f" num_experts {steps.num_experts}"
+        )
+    if steps.parallel == "expert":
+        ids = own_choices(ids, steps.num_experts, group)
+    local = w13.shape[0]
+    return ids, steps._replace(num_experts=local, parallel="expert", algorithm="separate", copies=max(n_pes, 1))

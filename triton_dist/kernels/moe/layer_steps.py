@@ -1,0 +1,124 @@
+"""The steps of a layer of experts for this PE's tokens, with gradients and without.
+
+Dispatch, grouped GEMM, SwiGLU, grouped GEMM, combine, one after the other or in two kernels; or, if every PE has a
+slice of every expert: routing, all-gather and grouped GEMM, SwiGLU, grouped GEMM and reduce-scatter.
+
+Without gradients only rows that tokens fill are read and written, all others are left as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.functional.group import checked
+from triton_dist.kernels.functional.layout import contiguous
+from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
+from triton_dist.kernels.moe.combine import combine
+from triton_dist.kernels.moe.dispatch import dispatch
+from triton_dist.kernels.moe.functional_layer import dispatch_and_multiply, multiply_and_combine
+from triton_dist.kernels.moe.gathered_routing import gather_routing
+from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
+from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter
+from triton_dist.kernels.moe.swiglu import swiglu_of_rows
+from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
+
+__all__ = ["Steps", "choose", "differentiable_steps", "steps_of"]
+
+_FUSED_FROM = 4096
+"""Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
+_FUSED_EXPERTS = 256
+
+
+class Steps(NamedTuple):
+    """Sizes and options of :func:`~triton_dist.kernels.moe.moe_layer`."""
+
+    num_experts: int
+    max_tokens: int
+    capacity: int | None
+    num_sms: int
+    parallel: str
+    algorithm: str
+    copies: int = 1
+    """How many PEs have these choices, and each the experts of a part of them."""
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Of a dispatch."""
+        return dict(zip(("num_experts", "max_tokens", "capacity", "num_sms"), self, strict=False))
+
+
+def choose(max_tokens: int, num_experts: int, num_sms: int) -> str:
+    """What ``auto`` takes, from measurements (docs/decisions/0085); the same on all PEs."""
+    fused = num_sms > 0 and max_tokens >= _FUSED_FROM and num_experts <= _FUSED_EXPERTS
+    return "fused" if fused else "separate"
+
+
+def steps_of(
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    w13: torch.Tensor,
+    w2: torch.Tensor,
+    steps: Steps,
+    group: Any,
+) -> torch.Tensor:
+    """Of tensors without gradients. Not for compiled functions."""
+    if isinstance(group, str):
+        group = checked("moe_layer", group)
+    up, down, ids, weights = w13.transpose(1, 2), w2.transpose(1, 2), ids.contiguous(), weights.contiguous()
+    gathered = {"num_experts": steps.num_experts, "max_tokens": steps.max_tokens, "group": group}
+    if steps.parallel == "tensor":
+        routing = gather_routing(ids, weights, **gathered)
+        gate_up = all_gather_grouped_gemm(contiguous(x), up, routing, num_sms=steps.num_sms)
+        hidden = swiglu_of_rows(gate_up, routing.offsets)
+        return grouped_gemm_reduce_scatter(hidden, down, routing, num_sms=steps.num_sms)
+    algorithm = _algorithm(steps, group)
+    if algorithm.startswith("fused"):
+        routing = gather_routing(ids, weights, **gathered)
+        how: dict[str, Any] = {"num_sms": steps.num_sms}
+        how["algorithm"] = "hopper" if algorithm == "fused_hopper" else "portable"
+        hidden = dispatch_grouped_gemm(contiguous(x), up, routing, swiglu=True, capacity=steps.capacity, **how)
+        return grouped_gemm_combine(hidden, down, routing, **how)
+    received = dispatch(x.contiguous(), ids, weights, **steps.sizes, group=group)
+    groups = received.offsets, received.counts
+    # If all PEs have as many tokens. There may be room for n_pes times as many rows.
+    rows = -(-ids.numel() // (len(received.counts) * steps.copies))
+    hidden = grouped_gemm(received.x, up, *groups, swiglu=True, expected_rows=rows)
+    return combine(grouped_gemm(hidden, down, *groups, expected_rows=rows), received)
+
+
+def _algorithm(steps: Steps, group: Any) -> str:
+    if steps.algorithm != "auto":
+        return steps.algorithm
+    chosen = choose(steps.max_tokens, steps.num_experts, steps.num_sms)
+    # Two kernels load and store at all peers.
+    return "separate" if chosen == "fused" and communicator_of(group).grid.hosts > 1 else chosen
+
+
+def differentiable_steps(
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    w13: torch.Tensor,
+    w2: torch.Tensor,
+    steps: Steps,
+    group: Any,
+) -> torch.Tensor:
+    """With gradients; torch.compile traces it."""
+    up, down = w13.transpose(1, 2), w2.transpose(1, 2)
+    if steps.parallel == "tensor":
+        weights = weights.float()
+        sizes: dict[str, Any] = {"num_experts": steps.num_experts, "max_tokens": steps.max_tokens}
+        routing = functional.gather_routing(ids, weights, **sizes, group=group)
+        how: dict[str, Any] = {"num_sms": steps.num_sms, "group": group}
+        gate, value = functional.all_gather_grouped_gemm(x, up, routing, **how).chunk(2, dim=-1)
+        hidden = torch.nn.functional.silu(gate) * value
+        return functional.grouped_gemm_reduce_scatter(hidden, down, routing, weights, **how)
+    both, received = dispatch_and_multiply(x, ids, weights, up, **steps.sizes, group=group)
+    gate, value = both.chunk(2, dim=-1)
+    hidden = torch.nn.functional.silu(gate) * value
+    return multiply_and_combine(hidden, down, received, weights, group=group)
