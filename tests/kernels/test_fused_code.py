@@ -62,3 +62,15 @@ def test_decode_of_heads_that_pes_share_knows_no_peers(tmp_path: Path, case: str
     ptx, _, _ = compiled(tmp_path, "decode_ptx.py", case, "1")
     assert "cp.async.cg.shared.global" in ptx and "mma.sync" in ptx
     assert "ld.volatile" not in ptx and ".sys" not in ptx and "lookAtClock" not in ptx
+
+
+@pytest.mark.parametrize(
+    "arguments", ["4096 2", *(pytest.param(case, marks=pytest.mark.slow) for case in ("1024 2", "1024 8", "4096 8"))]
+)
+def test_sums_are_exchanged_16_bytes_at_a_time_however_many_elements_there_are(tmp_path: Path, arguments: str) -> None:
+    ptx, _, registers = compiled(tmp_path, "exchange_ptx.py", *arguments.split())
+    words, pes = map(int, arguments.split())
+    assert registers <= 65536 // (2 * (128 if words == 1024 else 256)), "two programs share an SM"
+    each = words // (4 * (128 if words == 1024 else 256))
+    assert ptx.count("ld.global.v4.b32") >= each and "ld.volatile.global.b32" not in ptx
+    assert ptx.count("st.global.v4.b32") >= each * min(pes, 2), "to the peers, and to the result"

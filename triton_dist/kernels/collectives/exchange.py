@@ -30,7 +30,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["exchange", "exchange_slots", "fits_exchange", "why_no_exchange"]
+__all__ = ["exchange", "exchange_slots", "fits_exchange", "group_of", "warps_of", "why_no_exchange"]
 
 _TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 _SHORT, _LONG = 1024, 4096
@@ -54,14 +54,21 @@ def all_reduce_exchange(
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
-        values = tl.load(input + offsets, mask=offsets < n, other=0.0)[None, :]
+        if (block + 1) * BLOCK <= n:  # without a mask elements are loaded and stored in vectors, whatever n is
+            values = tl.load(input + offsets)
+        else:
+            values = tl.load(input + offsets, mask=offsets < n, other=0.0)
         for first in range(0, group_size(MEMBERS), GROUP):
-            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+            send_rows(slots, number, 0, first, values[None, :], DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
         total = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         if MEAN:
             total = total / group_size(MEMBERS)
-        tl.store(output + offsets, total.reshape([BLOCK]).to(output.dtype.element_ty), mask=offsets < n)
+        total = total.reshape([BLOCK]).to(output.dtype.element_ty)
+        if (block + 1) * BLOCK <= n:
+            tl.store(output + offsets, total)
+        else:
+            tl.store(output + offsets, total, mask=offsets < n)
         number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
     exchange_end(slots, number)
 
@@ -89,6 +96,16 @@ def _programs(words: int, n_pes: int, limit: int) -> int:
     return min(most, max(1, _SLOT_BYTES // of_one), limit)
 
 
+def group_of(words: int, n_pes: int) -> int:
+    """Of how many PEs blocks of so many words are in registers at a time."""
+    return max(1, min(int(triton.next_power_of_2(n_pes)), _WORDS_IN_REGISTERS // words))
+
+
+def warps_of(words: int) -> int:
+    """Of a program whose blocks have so many words."""
+    return 4 if words <= _SHORT else 8
+
+
 def exchange_slots(comm: Communicator) -> dict[int, torch.Tensor]:
     """The slots of blocks by their words. *Collective* when they are made: of both lengths, so that a tensor of another
     size than before can be captured."""
@@ -107,7 +124,7 @@ def exchange(
     n, per_word = input.numel(), 4 // input.element_size()
     words = _words(triton.cdiv(n, per_word))
     block = words * per_word
-    group = max(1, min(int(triton.next_power_of_2(comm.n_pes)), _WORDS_IN_REGISTERS // words))
+    group = group_of(words, comm.n_pes)
     # The CPU world takes loads of more than 4 KiB for data, not for what a program polls.
     piece = words if triton_dist.kind() == "gpu" else min(words, 1024 // group)
     blocks = triton.cdiv(n, block)
@@ -117,5 +134,5 @@ def exchange(
     return launch(
         all_reduce_exchange, (programs,), (output.view(-1), input.view(-1)), exchange_slots(comm)[words], trace,
         n, op == "avg", _TYPES[input.dtype], block, group, piece, comm.members,
-        num_warps=4 if words == _SHORT else 8,
+        num_warps=warps_of(words),
     )  # fmt: skip
