@@ -30,8 +30,13 @@ SOURCES = {
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
+        "2026-11-25-2xh200-all-reduce.json",
         "2026-11-21-2xh200-gemms.json",
         "2026-11-23-2xh200-gemms-rows.json",
+        "2026-11-25-2xh200-gemms-all-reduce.json",
+        "2026-11-25-2xh200-gemms-5120.json",
+        "2026-11-25-2xh200-norm.json",
+        "2026-11-25-2xh200-norm-shards.json",
     ),
     "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-gemms.json"),
 }
