@@ -12,7 +12,7 @@ from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
 from triton_dist.kernels.moe.rounds_plan import Plan, plan_of
-from triton_dist.kernels.options import check_int
+from triton_dist.kernels.options import check_int, check_one_of
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
@@ -177,8 +177,7 @@ def check_routing(
         align = expert_capacity
     if not 0 <= num_sms <= sms():
         raise ValueError(f"{function}: num_sms must be in [0, {sms()}], where 0 is for low latency, got {num_sms}")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"{function}: algorithm must be auto or portable, got {algorithm!r}")
+    check_one_of(function, "algorithm", algorithm, ALGORITHMS)
     check_offsets(function, "the choices of all PEs' max_tokens", members.size * max_tokens * ids.shape[1])
     local = num_experts // members.size
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
