@@ -48,7 +48,7 @@ ORDER = (
     *("world", "cpu", "gpu"),  # the contract, and what keeps it
     *("compile_check", "compat", "api", "autotune", "triton_dist"),  # the public names
     *("ahead_of_time", "mlir"),  # kernels for elsewhere, and from elsewhere
-    *("kernels", "tensor_parallel", "nn", "deep_ep", "serving"),  # what uses them
+    *("kernels", "tensor_parallel", "nn", "expert_buffer", "deep_ep", "serving"),  # what uses them
     *("spawning", "profiler_utils", "utils", "demo", "info"),
 )
 """Packages and modules of the package, from the lowest: each imports those before it only. ``triton_dist`` is its

@@ -98,7 +98,7 @@ def test_hugging_face(n_gpus: int) -> None:
 def test_mixture_of_experts(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 27, run.stdout
+    assert run.stdout.count("PASS") == 29, run.stdout
 
 
 @each_transport
@@ -107,7 +107,7 @@ def test_mixture_of_experts_between_pretended_hosts(n_gpus: int, transport: str)
     env = CHECKS | {"TRITON_DIST_TRANSPORT": transport, "TRITON_DIST_TOPOLOGY": hosts}
     run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=env, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 15, run.stdout
+    assert run.stdout.count("PASS") == 17, run.stdout
 
 
 def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:

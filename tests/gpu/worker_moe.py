@@ -157,6 +157,63 @@ def rounds(world: Any) -> None:
     assert found.scales is not None and torch.equal(found.scales[: len(pe)], scales[pe, token])
 
 
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()])
+
+
+def verify_same(found: moe.Dispatched, expected: moe.Dispatched, what: str) -> None:
+    """The rows that are used, and all that says which they are, have the same bits."""
+    assert torch.equal(found.counts, expected.counts), f"{what}: counts"
+    assert torch.equal(found.offsets, expected.offsets), f"{what}: offsets"
+    rows = torch.arange(len(expected.x), device=expected.x.device)
+    used = torch.zeros_like(rows, dtype=torch.bool)
+    for begin, count in zip(expected.offsets[:-1].tolist(), expected.counts.tolist(), strict=True):
+        used[begin : begin + count] = True
+    for name in ("x", "scales", "weights", "choices"):
+        mine, other = getattr(found, name), getattr(expected, name)
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            wrong = (bits(mine[used]) != bits(other[used])).sum().item()
+            assert not wrong, f"{what}: {wrong} elements of {name} differ"
+
+
+def rounds_by_tma(world: Any) -> None:
+    """What ``dispatch`` takes in rounds against load and store: the same bits, on Hopper GPUs by two kernels of TMA."""
+    me, n, device = world.pe, world.n_pes, world.device
+    n_scales = -(-HIDDEN // 128)
+    random = torch.Generator(device).manual_seed(me)
+    sizes: dict[str, Any] = {"num_experts": n * LOCAL, "max_tokens": MANY}
+    groups = [None, *([world.team_world.split_strided(0, 1, 2)] if n > 2 and LOCAL % 2 == 0 else [])]
+    for seed, (dtype, programs, scales) in enumerate(
+        (dtype, programs, scales)
+        for dtype, scales in ((torch.bfloat16, 0), (FP8, n_scales), (torch.float32, 1))
+        for programs in ((SMS, 1, 64) if ON_GPU else (SMS, 1, 3))
+    ):
+        given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
+        t = given.counts[me]
+        x = torch.randn((t, HIDDEN), generator=random, device=device).to(dtype)
+        weights = torch.rand((t, TOP_K), generator=random, device=device)
+        ids = given.ids[me, :t].to(torch.int32 if seed % 2 else torch.int64)
+        options: dict[str, Any] = sizes | {"num_sms": programs, "align": 1 if dtype == FP8 else 128}
+        if scales:
+            options["scales"] = torch.rand((t, scales), generator=random, device=device)
+        for group in groups:
+            if group is not None and not group:
+                continue
+            expected = moe.dispatch(x, ids, weights, algorithm="portable", group=group, **options)
+            for buffer in (0, 0, 1, 0):  # without a pause in between, and beside other slots
+                found = moe.dispatch(x, ids, weights, buffer=buffer, group=group, **options)
+                verify_same(found, expected, f"PE {me}, {dtype}, {programs} programs, buffer {buffer}")
+            if dtype != FP8:
+                y = torch.randn(found.x.shape, generator=random, device=device).to(dtype)
+                out, right = moe.combine(y, found), moe.combine(y, expected)
+                assert torch.equal(bits(out), bits(right)), f"PE {me}: combine"
+
+
+def graphs_of_rounds_by_tma(world: Any) -> None:
+    graphs_with_other_routings(world, SMS, MANY)
+
+
 def fp8_with_scales(world: Any) -> None:
     given = tokens(world, 1, dtype=FP8)
     n_scales = -(-HIDDEN // 128)
@@ -671,7 +728,9 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     grouped_gemms,
     layers_and_gradients,
     rounds,
+    rounds_by_tma,
     graphs_of_rounds,
+    graphs_of_rounds_by_tma,
     gradients_of_rounds,
     gradients_beside_combines,
     gradients_beside_rounds,

@@ -356,7 +356,7 @@ _NAMES = {
     "fence_async_shared": lambda: None,
     "fence_async_proxy": lambda: None,
     "stores_complete": lambda pending=0: None,
-    "_commit": lambda: None,
+    "_store_nothing": lambda: None,
     "no_polls": lambda: time.monotonic(),
     "poll": lambda polls, *_: (_pause(polls), polls)[1],
 }

@@ -40,7 +40,7 @@ GPU = "NVIDIA H200"
 SHIPPED = {n: files.shipped(GPU, n) for n in (2, 4)}
 H100 = files.shipped("NVIDIA H100 80GB HBM3", 2)
 
-WITHOUT_TABLE = {GPU: 1.05, "NVIDIA H100 80GB HBM3": 1.15}
+WITHOUT_TABLE = {GPU: 1.08, "NVIDIA H100 80GB HBM3": 1.15}
 """How many times the best time the model alone may take. Its constants are an H200's."""
 
 
@@ -96,8 +96,8 @@ def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
         best = min(times.values())
         for tables, most in (((files.shipped(gpu, n_pes),), 1.0), ((), WITHOUT_TABLE[gpu])):
             chosen = choose(communicator(*tables), case, _model(case, n_pes, list(times)))
-            # A peer may be faster than all of ours, and behind an H200's model on another GPU.
-            behind_no_peer = max(best, min(peers)) if gpu == GPU or tables else most * best
+            # A peer may be faster than all of ours, or than what the model takes where nothing was measured.
+            behind_no_peer = max(best, min(peers)) if tables else most * best
             assert times[chosen] <= min(behind_no_peer, max(most, 1.05) * best), (case, chosen, timings)
         compared += 1
     assert compared
@@ -375,7 +375,7 @@ def test_the_model_of_gemms_loses_little_where_times_are_known(n_pes: int) -> No
             times = _considered(times)
             estimates = _model(case, n_pes, list(times))
             chosen = min(estimates, key=estimates.__getitem__)
-            assert times[chosen] <= 1.05 * min(times.values()), (case, chosen, times, estimates)
+            assert times[chosen] <= WITHOUT_TABLE[GPU] * min(times.values()), (case, chosen, times, estimates)
 
 
 FEW, MANY = (16, 8192, 7168), (8192, 8192, 7168)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from harness import main as run
 from harness import raises
 
-from triton_dist.deep_ep import Buffer
+from triton_dist.deep_ep import Buffer, Config, EventHandle, EventOverlap, topk_idx_t
+from triton_dist.expert_buffer import events
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
 
@@ -149,13 +153,262 @@ def check_deep_ep_hooks(world: Any) -> None:
 def check_deep_ep_mistakes(world: Any) -> None:
     x, idx, _ = (tensor[world.pe] for tensor in tokens(world))
     buffer = Buffer(max_tokens=8)
-    with raises(ValueError, "topk_idx, topk_weights and num_tokens_per_expert"):
+    with raises(ValueError, "num_tokens_per_expert, and topk_idx and topk_weights or neither, must be given"):
         buffer.dispatch(x, topk_idx=idx)
+    of_expert = torch.zeros(3 * world.n_pes, dtype=torch.int32)
+    for kind, text, options in (
+        (ValueError, r"is_token_in_rank must be \(", {"is_token_in_rank": torch.ones(1, 1, dtype=torch.bool)}),
+        (TypeError, "is_token_in_rank must be a torch.Tensor, got NoneType", {}),
+        (ValueError, "or neither, must be given", {"topk_weights": torch.ones(len(x), 2)}),
+        (ValueError, "num_worst_tokens must be at least 0", {"num_worst_tokens": -1}),
+        (TypeError, "previous_event must be an EventOverlap", {"previous_event": 1}),
+        (TypeError, "handle must be what Buffer.dispatch returns", {"handle": (1, 2)}),
+    ):
+        with raises(kind, text):
+            buffer.dispatch(x, num_tokens_per_expert=of_expert, **options)
+    with raises(ValueError, "the scales of x must be of torch.float32, got torch.int32"):
+        buffer.dispatch((x, idx.int()), num_tokens_per_expert=of_expert)
+    with raises(TypeError, "config must be a triton_dist.deep_ep.Config"):
+        in_rank = torch.zeros(len(x), world.n_pes, dtype=torch.bool)
+        Buffer(max_tokens=4096).dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=of_expert, config=24)
+    for text, call in (
+        ("enable_shrink is not supported: .* another group", lambda: Buffer(enable_shrink=True)),
+        ("comm is not supported: pass a process group", lambda: Buffer(comm=object())),
+        ("make memory of your own", lambda: buffer.get_local_buffer_tensor(torch.int8)),
+        ("mask is not supported", lambda: buffer.low_latency_update_mask_buffer(0, True)),
+        (
+            "dispatch_wait_recv_cost_stats is not supported: triton_dist.kernels.tracing",
+            lambda: buffer.low_latency_dispatch(x, idx, 8, 3 * world.n_pes, dispatch_wait_recv_cost_stats=x),
+        ),
+    ):
+        with raises(NotImplementedError, text):
+            call()
+    for text, options in (
+        ("use_ue8m0 needs use_fp8, round_scale and a hidden size", {"use_ue8m0": True, "round_scale": True}),
+        ("give one", {"async_finish": True, "return_recv_hook": True}),
+        (
+            r"cumulative_local_expert_recv_stats must be \(3,\)",
+            {"cumulative_local_expert_recv_stats": torch.zeros(4, dtype=torch.int32)},
+        ),
+    ):
+        with raises(ValueError, text):
+            buffer.low_latency_dispatch(x, idx, 8, 3 * world.n_pes, **options)
+    for options in ({"num_sms": 0}, {"num_max_nvl_chunked_send_tokens": -1}):
+        with raises(ValueError, "Config: .* must be at least 1"):
+            Config(**options)
     with raises(ValueError, "multiple of 128"):
         buffer.low_latency_dispatch(x[:, :64], idx, 8, 3 * world.n_pes)
     if world.n_pes > 1:
         with raises(ValueError, "cannot be shared equally"):
             buffer.get_dispatch_layout(idx, 3 * world.n_pes + 1)
+
+
+ALL_CALLS = "previous_event", "async_finish", "allocate_on_comm_stream"
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "__init__": (
+        *("group", "num_nvl_bytes", "num_rdma_bytes", "low_latency_mode", "num_qps_per_rank"),
+        *("allow_nvlink_for_low_latency_mode", "allow_mnnvl", "explicitly_destroy", "enable_shrink", "comm"),
+    ),
+    "destroy": (),
+    "is_sm90_compiled": (),
+    "set_num_sms": ("new_num_sms",),
+    "capture": (),
+    "get_low_latency_rdma_size_hint": ("num_max_dispatch_tokens_per_rank", "hidden", "num_ranks", "num_experts"),
+    "get_comm_stream": (),
+    "get_local_buffer_tensor": ("dtype", "size", "offset", "use_rdma_buffer"),
+    "get_dispatch_config": ("num_ranks",),
+    "get_combine_config": ("num_ranks",),
+    "get_dispatch_layout": ("topk_idx", "num_experts", *ALL_CALLS),
+    "dispatch": (
+        *("x", "handle", "num_tokens_per_rank", "num_tokens_per_rdma_rank", "is_token_in_rank"),
+        *("num_tokens_per_expert", "topk_idx", "topk_weights", "expert_alignment", "num_worst_tokens", "config"),
+        *ALL_CALLS,
+    ),
+    "combine": ("x", "handle", "topk_weights", "bias", "config", *ALL_CALLS),
+    "clean_low_latency_buffer": ("num_max_dispatch_tokens_per_rank", "hidden", "num_experts"),
+    "low_latency_dispatch": (
+        *("x", "topk_idx", "num_max_dispatch_tokens_per_rank", "num_experts", "cumulative_local_expert_recv_stats"),
+        *("dispatch_wait_recv_cost_stats", "use_fp8", "round_scale", "use_ue8m0", "async_finish", "return_recv_hook"),
+    ),
+    "low_latency_combine": (
+        *("x", "topk_idx", "topk_weights", "handle", "use_logfmt", "zero_copy", "async_finish", "return_recv_hook"),
+        *("out", "combine_wait_recv_cost_stats"),
+    ),
+    "low_latency_update_mask_buffer": ("rank_to_mask", "mask"),
+    "low_latency_query_mask_buffer": ("mask_status",),
+    "low_latency_clean_mask_buffer": (),
+    "get_next_low_latency_combine_buffer": ("handle",),
+}
+"""Of DeepEP's Buffer, in their order."""
+
+
+def check_deep_ep_names(world: Any) -> None:
+    """DeepEP's methods have its parameters in its order. What is more is by name only."""
+    for name, expected in PARAMETERS.items():
+        parameters = [p for p in inspect.signature(getattr(Buffer, name)).parameters.values() if p.name != "self"]
+        assert tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) == expected, name
+    Buffer.set_num_sms(12)
+    config, buffer = Buffer.get_dispatch_config(world.n_pes), Buffer(None, 1 << 20, 0)
+    assert config == Buffer.get_combine_config(160) == Config(12, 6, 256, 6, 256)
+    assert config.get_nvl_buffer_size_hint(14336, 8) > Config(6).get_nvl_buffer_size_hint(14336, 8) > 0
+    assert config.get_rdma_buffer_size_hint(14336, 8) == 0 and Buffer.is_sm90_compiled()
+    assert (buffer.num_nvl_bytes, buffer.num_rdma_bytes, buffer.low_latency_mode) == (1 << 20, 0, False)
+    assert isinstance(buffer.get_comm_stream(), torch.cpu.Stream) and topk_idx_t == torch.int64
+    status = torch.ones(world.n_pes, dtype=torch.int32)
+    buffer.low_latency_query_mask_buffer(status)
+    assert not status.any()
+
+
+def check_deep_ep_without_choices(world: Any) -> None:
+    """Ranks in place of experts; scales of any layout; as many rows as may come, without the host; and a handle."""
+    me, n = world.pe, world.n_pes
+    x, idx, weights = tokens(world, 3)
+    idx = idx.int()
+    for max_tokens in (8, 4096):
+        buffer = Buffer(max_tokens=max_tokens)
+        _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx[me], 3 * n)
+        layout = {"is_token_in_rank": in_rank, "num_tokens_per_expert": per_expert}
+        there = torch.stack([(torch.where(idx >= 0, idx // 3, -1) == pe).any(-1) for pe in range(n)], dim=-1)
+        mine = there[:, :, me]
+        of_all = torch.stack([(idx == e).sum() for e in range(3 * me, 3 * me + 3)]).tolist()
+        wide = torch.arange(10.0).view(2, 5) + me
+        for scales in (torch.arange(5.0) + me, wide.T, None):
+            given = x[me] if scales is None else (x[me], scales)
+            received, local, of_rows, counts, handle, event = buffer.dispatch(
+                given, **layout, config=Config(2), previous_event=buffer.capture(), async_finish=True
+            )
+            assert local is None and of_rows is None and counts == of_all and isinstance(event.event, EventHandle)
+            again = buffer.dispatch(given, handle=handle, config=Config(1))[0]
+            for found in (received, again):
+                rows = found if scales is None else found[0]
+                assert torch.equal(rows, x[mine])
+                if scales is not None:
+                    shift = torch.arange(n).view(-1, *[1] * scales.dim())
+                    assert torch.equal(found[1], (scales - me + shift)[mine]) and found[1].is_contiguous()
+            rows = received if scales is None else received[0]
+            bias = torch.full((5, 128), 3.0).bfloat16(), torch.full((5, 128), 0.5).bfloat16()
+            total = x[me].float() * there[me].sum(1, keepdim=True)
+            for added in (None, bias[0], bias, bias[:1]):
+                of_bias = 0.0 if added is None else 3.5 if added is bias else 3.0
+                combined = buffer.combine(rows, handle, bias=added, config=Config(1))[0]
+                assert torch.equal(combined, (total.bfloat16().float() + of_bias).bfloat16())
+        received, local, of_rows, counts, handle, _ = buffer.dispatch(
+            x[me], topk_idx=idx[me], topk_weights=weights[me], num_worst_tokens=5 * n + 2, **layout
+        )
+        used = int(mine.sum())
+        assert len(received) == len(local) == len(of_rows) == 5 * n + 2 and counts == []
+        assert torch.equal(received[:used], x[mine]) and local.dtype == torch.int32 and (local[used:] == -1).all()
+        assert torch.equal(local[:used], torch.where(idx // 3 == me, idx - 3 * me, -1).where(idx >= 0, -1)[mine])
+        assert not of_rows[used:].any()
+        assert torch.equal(buffer.combine(received, handle)[0], total.bfloat16())
+        with raises(ValueError, "bias must be up to two tensors, got 3"):
+            buffer.combine(received, handle, bias=(*bias, bias[0]))
+        with raises(ValueError, r"bias must be \(5, 128\)"):
+            buffer.combine(received, handle, bias=bias[0][:1])
+        with raises(ValueError, "a handle stands for topk_idx and topk_weights"):
+            buffer.dispatch(x[me], handle=handle, topk_idx=idx[me])
+
+
+def check_deep_ep_low_latency_scales(world: Any) -> None:
+    """Scales that are powers of two, and packed; statistics; and the buffer for the next combine."""
+    me, n = world.pe, world.n_pes
+    generator = torch.Generator().manual_seed(9)
+    x = torch.randn(n, 5, 512, generator=generator).bfloat16()
+    idx = torch.randint(-1, 3 * n, (n, 5, 2), generator=generator)
+    buffer, weights = Buffer(), torch.ones(5, 2)
+    stats = torch.full((3,), 7, dtype=torch.int32)
+    for hooked in (False, True):
+        plain, *_ = buffer.low_latency_dispatch(x[me], idx[me], 5, 3 * n, stats, round_scale=True)
+        packed, counts, handle, event, hook = buffer.low_latency_dispatch(
+            x[me], idx[me], 5, 3 * n, stats, round_scale=True, use_ue8m0=True, return_recv_hook=hooked
+        )
+        if hooked:
+            hook()
+        assert packed[1].shape == (3, 5 * n, 1) and packed[1].stride(1) == 1 and packed[1].dtype == torch.int32
+        for e, count in enumerate(counts.tolist()):
+            expert = torch.cat([x[pe][(idx[pe] == 3 * me + e).nonzero()[:, 0]] for pe in range(n)]).float()
+            rows, scales = plain[0][e, :count].float(), plain[1][e, :count]
+            assert (torch.frexp(scales)[0] == 0.5).all()
+            largest = expert.view(count, 4, 128).abs().amax(-1) / 448
+            assert (scales >= largest).all() and (scales < 2 * largest).all()
+            torch.testing.assert_close(rows * scales.repeat_interleave(128, -1), expert, rtol=0.07, atol=0.01)
+            exponents = torch.stack([packed[1][e, :count, 0] >> 8 * i & 255 for i in range(4)], dim=-1)
+            assert torch.equal(torch.exp2(exponents.float() - 127), scales)
+            assert torch.equal(packed[0][e, :count].float(), rows)
+    assert torch.equal(stats, 7 + 4 * counts)
+    y = buffer.get_next_low_latency_combine_buffer(handle)
+    assert y.shape == (3, 5 * n, 512) and y.dtype == torch.bfloat16
+    y.copy_((packed[0].float() * 0 + 1).nan_to_num(1.0))
+    out, event, _ = buffer.low_latency_combine(
+        y, idx[me], weights, handle, use_logfmt=True, zero_copy=True, async_finish=True
+    )
+    event.current_stream_wait()
+    assert torch.equal(out, (idx[me] >= 0).sum(1, keepdim=True).expand(5, 512).bfloat16())
+
+
+def check_deep_ep_destroy(world: Any) -> None:
+    """A Buffer that is destroyed has slots of its own, which it gives back; its calls are one error from then on."""
+    me, n = world.pe, world.n_pes
+    x, idx, weights = (tensor[me] for tensor in tokens(world, 4))
+    shared = communicator_of()
+    before = shared.workspace_bytes
+    buffer = Buffer(explicitly_destroy=True, max_tokens=8)
+    per_expert = buffer.get_dispatch_layout(idx, 3 * n)[2]
+    both = {"topk_idx": idx, "topk_weights": weights, "num_tokens_per_expert": per_expert}
+    received, _, _, _, handle, _ = buffer.dispatch(x, **both)
+    buffer.low_latency_dispatch(x, idx, 8, 3 * n)
+    assert buffer.comm.workspace_bytes > 0 and shared.workspace_bytes == before
+    comm = buffer.comm
+    buffer.destroy()
+    assert comm.workspace_bytes == 0
+    for call in (
+        lambda: buffer.dispatch(x, **both),
+        lambda: buffer.combine(received, handle),
+        lambda: buffer.low_latency_dispatch(x, idx, 8, 3 * n),
+        buffer.destroy,
+    ):
+        with raises(RuntimeError, "Buffer: it was destroyed: make another one"):
+            call()
+    with raises(RuntimeError, "made without explicitly_destroy=True"):
+        Buffer().destroy()
+
+
+def check_deep_ep_events(world: Any) -> None:
+    """On a GPU a call waits for ``previous_event`` on its stream, and its own event is there for others."""
+    done: list[Any] = []
+    stream = SimpleNamespace(wait_event=lambda event: done.append(("wait", event.number)))
+
+    class Event:
+        number = 0
+
+        def record(self) -> None:
+            Event.number += 1
+            self.number = Event.number
+            done.append(("record", self.number))
+
+    tensor: Any = SimpleNamespace(record_stream=lambda used: done.append(("used by", used is stream)))
+    with (
+        mock.patch.object(events.triton_dist, "kind", return_value="gpu"),
+        mock.patch.object(torch.cuda, "Event", Event),
+        mock.patch.object(torch.cuda, "current_stream", return_value=stream),
+    ):
+        first = Buffer.capture()
+        events.wait_for("f", first, tensor, None)
+        events.wait_for("f", EventOverlap())
+        assert done == [("record", 1), ("wait", 1), ("used by", True)]
+        second = events.ended(True, tensor, None)
+        assert second.extra_tensors == (tensor,) and events.ended(False, tensor).event is None
+        second.register_hook_after_wait(lambda: done.append("hook"))
+        with raises(RuntimeError, "a hook is registered already"):
+            second.register_hook_after_wait(print)
+        with second(release_handle=True) as entered:
+            assert entered is second
+            done.append("work")
+        assert done[3:] == [("record", 2), "work", ("wait", 2), "hook"] and second.event is None
+        second.current_stream_wait()
+        with first:
+            pass
+        assert done[7:] == [("wait", 1)] and first.event is not None
 
 
 if __name__ == "__main__":

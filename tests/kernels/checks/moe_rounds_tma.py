@@ -1,25 +1,32 @@
-"""Rounds by TMA for Hopper GPUs: headers in the CPU world, rows by PE 0 as threads for all PEs; against rounds."""
+"""Rounds by TMA for Hopper GPUs: headers in the CPU world, rows by PE 0 as threads for all PEs; against rounds.
+
+``moe.dispatch`` takes them here as on a Hopper GPU, but for the launch that moves rows.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy
 import torch
 from harness import main as run
-from moe import FP8, Case, case, computed, verify_combine, verify_dispatch
+from harness import raises
+from moe import FP8, Case, case, computed, dispatched, verify_combine, verify_dispatch
 from moe_hopper import gathered
 
+from triton_dist import kernels
 from triton_dist.kernels import moe
-from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.hopper import flags
-from triton_dist.kernels.moe import arguments, rounds_by_tma, rounds_hopper
+from triton_dist.kernels.moe import arguments, rounds_by_tma, rounds_hopper, rounds_plan
 from triton_dist.kernels.moe.arguments import Routing
-from triton_dist.kernels.moe.results import begin_of, part_of, parts_of, result_of
-from triton_dist.kernels.moe.rounds_by_tma import Plan
-from triton_dist.kernels.moe.rounds_headers import exchange_headers
+from triton_dist.kernels.moe.results import Dispatched, begin_of, part_of, parts_of
+from triton_dist.kernels.moe.rounds_plan import Plan, lanes_of, plan_for
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import gluon_threads
@@ -41,7 +48,7 @@ class Machine(NamedTuple):
 
 def machine(n_pes: int, programs: int, plan: Plan, lines: int, number: int) -> Machine:
     """All slots hold garbage, and the rounds go on behind ``number``."""
-    memory, lanes = Memory(1 << 26), rounds_by_tma.lanes_of(plan, programs)
+    memory, lanes = Memory(1 << 26), lanes_of(plan, programs)
     slots = [memory.array(torch.full((4 * n_pes * lanes * plan.batch, lines, 32), -1, dtype=torch.int32))
              for _ in range(n_pes)]  # fmt: skip
     of_flags = [memory.array(torch.full((n_pes, lanes), number, dtype=torch.int32)) for _ in range(n_pes)]
@@ -58,10 +65,9 @@ def move(there: Machine, plan: Plan, routing: Routing, given: list[dict[str, Any
     """Run the kernel on all PEs, and compare the rows with those of other rounds."""
     n, memory = len(given), there.memory
     used, config = memory.used, rounds_by_tma.configuration(plan, routing, lines)
-    loads, stores = config.load_heights, config.store_heights
 
-    def maps(rows: Any, heights: tuple[int, ...]) -> list[Any]:
-        return [Descriptor(rows, (1, height, 32)) for height in heights] + [None] * (3 - len(heights))
+    def map_of(rows: Any) -> Any:
+        return Descriptor(rows, (1, config.lines, 32))
 
     outs, arguments = [], []
     for me, one in enumerate(given):
@@ -70,11 +76,11 @@ def move(there: Machine, plan: Plan, routing: Routing, given: list[dict[str, Any
         kind = gl.int64 if one["ids"].dtype == torch.int64 else gl.int32
         addresses = [memory.address(flags) for flags in there.flags]
         distances = memory.array(torch.tensor([address - addresses[me] for address in addresses]))
-        peers = [one_map for i in range(1, n) for one_map in maps(there.slots[(me + i) % n], stores)]
         arguments.append((
-            *maps(x, loads), *maps(there.slots[me], loads), *maps(outs[-1], stores), *peers, *(8 - n) * [None] * 3,
-            memory.pointer(memory.array(one["ids"]), kind), memory.pointer(memory.array(one["memory"]), gl.int32),
-            begin_of(routing, "rows"), begin_of(routing, "positions"), len(one["x"]),
+            map_of(x), map_of(outs[-1]), memory.pointer(memory.array(one["ids"]), kind),
+            memory.pointer(memory.array(one["memory"]), gl.int32), map_of(there.slots[me]),
+            *(map_of(there.slots[(me + i) % n]) for i in range(1, n)), *(8 - n) * [None], begin_of(routing, "rows"),
+            begin_of(routing, "positions"), len(one["x"]),
             memory.pointer(there.flags[me], gl.int32), memory.pointer(distances, gl.int64),
             memory.pointer(there.rounds[me], gl.int32), plan.senders,
             memory.pointer(there.done[me], gl.int32), me, config,
@@ -87,25 +93,35 @@ def move(there: Machine, plan: Plan, routing: Routing, given: list[dict[str, Any
     memory.used = used
 
 
+@contextmanager
+def on_a_hopper_gpu(plan: Plan | None, rows: torch.Tensor, seen: list[Any] | None = None) -> Iterator[None]:
+    """``moe.dispatch`` in rounds takes ``plan``; what moves rows copies ``rows``, and notes it in ``seen``."""
+
+    def move_rows(
+        given: Plan, x: torch.Tensor, routing: Routing, found: Dispatched, programs: int, buffer: int
+    ) -> None:
+        assert (given, programs) == (plan, routing.num_sms)
+        found.x.copy_(rows)
+        if seen is not None:
+            seen.append((x, routing, found, buffer))
+
+    with (
+        mock.patch.object(arguments, "plan_of", return_value=plan),
+        mock.patch.object(rounds_by_tma, "move_rows", move_rows),
+    ):
+        yield
+
+
 def exchange(
-    world: Any, chosen: Case, programs: int, align: int, dtype: torch.dtype, buffer: int = 0
+    world: Any, chosen: Case, plan: Plan, programs: int, align: int, dtype: torch.dtype
 ) -> tuple[Routing, dict[str, Any]]:
     """Dispatch by other rounds, and by the kernel in front but for rows. Returns what PE 0 needs to move these."""
     me = world.pe
-    ids = chosen.ids[me].to(torch.int32 if me % 2 else torch.int64)
-    x, weights = chosen.x[me], chosen.weights[me]
-    scales = chosen.scales[me] if chosen.scales[0].shape[1] else None
-    expected = moe.dispatch(
-        x, ids, weights, num_experts=chosen.num_experts, max_tokens=chosen.max_tokens, align=align, scales=scales,
-        num_sms=2,
-    )  # fmt: skip
-    with calling("dispatch", None) as comm:
-        routing = arguments.check_routing(
-            comm, "dispatch", x, ids, weights, chosen.num_experts, chosen.max_tokens, align, None, num_sms=programs
-        )
-        found = result_of(routing, x.dtype, x.shape[1], 0 if scales is None else scales.shape[1], torch.zeros)
-        exchange_headers(scales, routing, found, programs, 16, buffer)
-    found.x.copy_(expected.x)
+    expected = dispatched(world, chosen, align=align, num_sms=2, algorithm="portable")
+    with on_a_hopper_gpu(plan, expected.x):
+        found = dispatched(world, chosen, align=align, num_sms=programs)
+    routing, x, ids = found.routing, chosen.x[me], found.routing.ids
+    assert routing.plan == plan and expected.routing.plan is None
     verify_dispatch(world, chosen, found, align)
     verify_combine(world, chosen, moe.combine(computed(world, chosen, found, dtype), found), dtype)
     positions = part_of(found.memory, routing, "positions").view(world.n_pes, chosen.max_tokens, -1)
@@ -133,7 +149,7 @@ def verify_all(
     lines = x.shape[1] * x.element_size() // 128
     there = machine(world.n_pes, programs, plan, lines, number) if world.pe == 0 else None
     for chosen, align in cases:
-        routing, mine = exchange(world, chosen, programs, align, dtype)
+        routing, mine = exchange(world, chosen, plan, programs, align, dtype)
         given = gathered(world, mine)
         if there is not None:
             with gluon_threads.interpreted(rounds_hopper, flags):
@@ -163,17 +179,91 @@ def check_moe_rounds_tma_plans(world: Any) -> None:
     ]
     verify_all(world, Plan(1, 4), cases)
     verify_all(world, Plan(1, 4, senders=1), cases)
-    verify_all(world, Plan(2, 2, False, False), cases[:2], 1, number=(1 << 31) - 5)
+    verify_all(world, Plan(2, 2), cases[:2], 1, number=(1 << 31) - 5)
 
 
 def check_moe_rounds_tma_boxes(world: Any) -> None:
-    """Rows of one box, of several, of one that ends behind the row; with scales."""
-    sizes = (FP8, 1024, 5, True, False), (torch.bfloat16, 1472, 0, True, True), (torch.float32, 768, 1, False, False)
-    for dtype, hidden, n_scales, loads, stores in sizes:
+    """Rows that fill the box that TMA moves, and others; with scales."""
+    for dtype, hidden, n_scales in ((FP8, 1024, 5), (torch.bfloat16, 1472, 0), (torch.float32, 768, 1)):
         options: dict[str, Any] = {"dtype": dtype, "hidden": hidden, "n_scales": n_scales, "max_tokens": 30}
         chosen = case(world, [30, 11, 25], seed=hidden, top_k=5, **options)
         wide = torch.bfloat16 if dtype == FP8 else dtype
-        verify_all(world, Plan(2, 4, loads, stores), [(chosen, 1)], 2, wide)
+        verify_all(world, Plan(2, 4), [(chosen, 1)], 2, wide)
+
+
+def check_moe_rounds_tma_in_public(world: Any) -> None:
+    """Options as of other rounds: rows of experts, buffers, 16 choices, many scales; and ids that are a mistake."""
+    plan = Plan(1, 4)
+    chosen = case(world, [5, 0, 4], top_k=9, n_scales=2500, max_tokens=6, routing="some")
+    expected = dispatched(world, chosen, num_sms=2)
+    for options in ({}, {"buffer": 3}, {"expert_capacity": 160}):
+        given = expected if "buffer" in options or not options else dispatched(world, chosen, num_sms=2, **options)
+        with on_a_hopper_gpu(plan, given.x, seen := []):
+            found = dispatched(world, chosen, num_sms=3, **options)
+        assert len(seen) == 1 and seen[0][3] == options.get("buffer", 0)
+        if "expert_capacity" in options:
+            assert torch.equal(found.offsets, torch.arange(len(found.offsets), dtype=torch.int32) * 160)
+        else:
+            verify_dispatch(world, chosen, found, 1)
+        y = computed(world, chosen, given, torch.bfloat16)
+        assert torch.equal(moe.combine(y, found), moe.combine(y, given)), options
+    for algorithm in ("tma", None, 3):
+        with raises(ValueError, "algorithm must be auto or portable"):
+            dispatched(world, chosen, num_sms=2, algorithm=algorithm)
+    with on_a_hopper_gpu(plan, expected.x), raises(ValueError, "give one"):
+        dispatched(world, chosen, num_sms=2, sm_margin=1)
+    with on_a_hopper_gpu(plan, expected.x), raises(ValueError, "buffer must be at least 0"):
+        dispatched(world, chosen, num_sms=2, buffer=-1)
+
+
+def check_moe_rounds_tma_groups(world: Any) -> None:
+    """A group's slots are its own, and experts are those of its members, in any order of ranks."""
+    me, n = world.pe, world.n_pes
+    group, of_all = world.team_world.split_strided(0, n - 1, 2), communicator_of()
+    if me not in (0, n - 1):
+        return
+    experts, generator = 6, torch.Generator().manual_seed(me)
+    x = torch.randint(-8, 8, (7, 64), generator=generator).bfloat16()
+    ids = torch.randint(-1, experts, (7, 3), generator=generator)
+    weights = torch.rand(7, 3, generator=generator)
+    sizes: dict[str, Any] = {"num_experts": experts, "max_tokens": 9, "num_sms": 2, "group": group}
+    expected = moe.dispatch(x, ids, weights, **sizes)
+    before = of_all.workspace_bytes
+    with on_a_hopper_gpu(Plan(1, 4), expected.x):
+        found = moe.dispatch(x, ids, weights, **sizes)
+    assert n == 2 or of_all.workspace_bytes == before, "a group's slots are its own"
+    rows = int(expected.counts.sum())
+    for name in ("counts", "offsets", "weights", "choices"):
+        assert torch.equal(getattr(found, name)[:rows], getattr(expected, name)[:rows]), name
+    y = expected.x * 2
+    assert torch.equal(moe.combine(y, found), moe.combine(y, expected))
+
+
+def check_moe_rounds_tma_takes(world: Any) -> None:
+    """What TMA takes: the sizes of DeepSeek-V3, Qwen3 and gradients; what it leaves to load and store."""
+    for row_bytes, lanes in ((7168, 2), (14336, 2), (1024, 2), (4096, 2), (28672, 1), (32768, 1)):
+        plan = plan_for(2, 8, row_bytes, 24)
+        assert plan is not None and (plan.lanes, plan.senders) == (lanes, 0), row_bytes
+        assert rounds_plan.stages_of(row_bytes // 128, lanes) >= 5
+        assert plan_for(8, 16, row_bytes, 64) == plan._replace(senders=16)
+    others = (1, 8, 7168), (9, 8, 7168), (2, 17, 7168), (2, 8, 7184), (2, 8, 896), (2, 8, 32896)
+    for n_pes, top_k, row_bytes in others:
+        assert plan_for(n_pes, top_k, row_bytes, 24) is None, (n_pes, top_k, row_bytes)
+    assert rounds_plan.plan_of(2, 8, 7168, 24) is None, "the CPU world has no TMA"
+
+
+def check_moe_rounds_tma_are_reserved(world: Any) -> None:
+    """A dispatch after ``kernels.reserve`` makes no memory."""
+    chosen = case(world, [5, 8], hidden=128, top_k=3)
+    plan = Plan(1, 4)
+    expected = dispatched(world, chosen, num_sms=2)
+    sizes = {"hidden": 128, "num_experts": chosen.num_experts, "top_k": 3, "max_tokens": chosen.max_tokens}
+    with on_a_hopper_gpu(plan, expected.x), mock.patch.object(rounds_by_tma, "_lanes") as lanes:
+        kernels.reserve("dispatch", dtype=torch.bfloat16, num_sms=2, **sizes)
+        assert [call.args[0] for call in lanes.call_args_list] == [plan]
+        before = communicator_of().workspace_bytes
+        dispatched(world, chosen, num_sms=2)
+    assert communicator_of().workspace_bytes == before
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ from moe_layers import (
 from two_level import crossing, round_robin
 
 import triton_dist
-from triton_dist import deep_ep, environment, kernels
+from triton_dist import environment, kernels
+from triton_dist.expert_buffer import buffer
 from triton_dist.kernels import Communicator, moe
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.moe import layer
@@ -143,11 +144,11 @@ def check_more_rows_than_capacity(world: Any) -> None:
 
 def check_deep_ep(world: Any) -> None:
     deep_ep_pair(world, 8)
-    few, deep_ep._FEW = deep_ep._FEW, 7
+    few, buffer._FEW = buffer._FEW, 7
     try:
         deep_ep_pair(world, 8)  # in rounds
     finally:
-        deep_ep._FEW = few
+        buffer._FEW = few
 
 
 def check_what_auto_takes(world: Any) -> None:

@@ -104,6 +104,8 @@ IN_STEPS |= {
 TOKENS, IDS, WEIGHTS = matrix(8, 64), torch.zeros(8, 2, dtype=torch.int64), torch.ones(8, 2)
 TOKENS8, SCALES = TOKENS.to(torch.float8_e4m3fn), torch.ones(8, 4)
 EXPERTS: dict[str, Any] = {"num_experts": 4, "max_tokens": 8}
+WIDE_TOKENS = matrix(8, 512)  # of which TMA moves rows
+WIDE_TOKENS8 = matrix(8, 1024).to(torch.float8_e4m3fn)
 RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
 IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
 OF_MANY: dict[str, Any] = EXPERTS | {"max_tokens": 4 * 132}
@@ -165,6 +167,13 @@ NEW_IN_STEPS: dict[str, Callable[[], object]] = {
         MANY_Q, CACHE, CACHE, MANY_LENGTHS, PROJECTION, block_table=MANY_PAGES, bias=BIAS
     ),
     "gather_routing": lambda: moe.gather_routing(IDS, WEIGHTS, **EXPERTS),
+    "dispatch, rounds by TMA": lambda: moe.dispatch(WIDE_TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
+    "dispatch, rounds by TMA, fp8, buffer 1": lambda: moe.dispatch(
+        WIDE_TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS, num_sms=64, buffer=1
+    ),
+    "dispatch, rounds by TMA, no tokens": lambda: moe.dispatch(
+        WIDE_TOKENS[:0], IDS[:0], WEIGHTS[:0], **EXPERTS, num_sms=24
+    ),
     "dispatch in halves": lambda: moe.dispatch_receive(moe.dispatch_send(TOKENS, IDS, WEIGHTS, **EXPERTS)),
     "dispatch in halves, fp8": lambda: moe.dispatch_receive(
         moe.dispatch_send(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS)

@@ -22,6 +22,7 @@ from prepared_calls.calls import (
     TO_ALL,
     TOKENS,
     WEIGHTS,
+    WIDE_TOKENS,
     A,
     B,
     C,
@@ -83,6 +84,13 @@ def what_decides_on_kernels_is_compared() -> None:
     for a, text in ((aligned, ", 0, for TMA)"), (other, ", 0, not for TMA)")):
         assert compared(a, B, "auto").endswith(text)
         assert compared(a, B, "bulk_synchronous").endswith(", bulk_synchronous, 0)")
+    for algorithm, text in (
+        ("auto", ", 24, Plan(lanes=2, batch=8, senders=0, headers=32))"),
+        ("portable", ", 24, None)"),
+    ):
+        communicator_of()._equal.clear()
+        moe.dispatch(WIDE_TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24, algorithm=algorithm)
+        assert WORLD.compared[-1].startswith("dispatch(") and WORLD.compared[-1].endswith(text)
     fp8 = aligned.to(torch.float8_e4m3fn), B.to(torch.float8_e5m2)
     assert compared(*fp8, "bulk_synchronous").endswith(", 0, result of torch.bfloat16)")
 

@@ -11,10 +11,12 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
-from triton_dist.kernels.options import check_int
+from triton_dist.kernels.moe.rounds_plan import Plan, plan_of
+from triton_dist.kernels.options import check_int, check_one_of
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
+    "ALGORITHMS",
     "CHUNK",
     "ROWS",
     "Routing",
@@ -26,6 +28,7 @@ __all__ = [
     "compared_of",
     "has_many_tokens",
     "most_rows",
+    "plan_of_rounds",
     "records_gradients",
     "refuse_gradients",
     "refuse_halves_of_rounds",
@@ -33,6 +36,9 @@ __all__ = [
 
 CHUNK = 8
 """Tokens of which the rows cross between two hosts as one message."""
+
+ALGORITHMS = "auto", "portable"
+"""Of a dispatch."""
 
 ROWS = (torch.bfloat16, torch.float16, torch.float32, *FP8)
 """What rows can be of."""
@@ -52,6 +58,7 @@ class Routing(NamedTuple):
         hosts: how many hosts the members are on. sources: whose tokens a PE has, in the part of an exchange that is
             inside a host (``between_hosts.py``).
         halves: whether the rows come by the halves of a dispatch.
+        plan: of rounds whose rows TMA moves (``rounds_by_tma.py``); None: load and store move them.
     """
 
     ids: torch.Tensor
@@ -67,6 +74,7 @@ class Routing(NamedTuple):
     hosts: int = 1
     sources: TokenSources = ONE_SOURCE
     halves: bool = False
+    plan: Plan | None = None
 
     @property
     def by_tokens(self) -> bool:
@@ -131,6 +139,7 @@ def check_routing(
     capacity: int | None,
     expert_capacity: int | None = None,
     num_sms: int = 0,
+    algorithm: str = "auto",
 ) -> Routing:
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
     refuse_gradients(function, x, weights)
@@ -168,6 +177,7 @@ def check_routing(
         align = expert_capacity
     if not 0 <= num_sms <= sms():
         raise ValueError(f"{function}: num_sms must be in [0, {sms()}], where 0 is for low latency, got {num_sms}")
+    check_one_of(function, "algorithm", algorithm, ALGORITHMS)
     check_offsets(function, "the choices of all PEs' max_tokens", members.size * max_tokens * ids.shape[1])
     local = num_experts // members.size
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
@@ -182,10 +192,17 @@ def check_routing(
         )
     routing = Routing(
         ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms,
-        comm.grid.hosts,
+        comm.grid.hosts, plan=plan_of_rounds(comm, x, ids.shape[1], num_sms) if algorithm == "auto" else None,
     )  # fmt: skip
     comm.compare(function, *compared_of(x, routing))
     return routing
+
+
+def plan_of_rounds(comm: Communicator, x: torch.Tensor, top_k: int, num_sms: int) -> Plan | None:
+    """How TMA moves the rows of a dispatch by ``num_sms`` programs, if it does."""
+    if comm.grid.hosts > 1:
+        return None
+    return plan_of(comm.n_pes, top_k, x.shape[1] * x.element_size(), num_sms)
 
 
 def check_sizes(
@@ -209,7 +226,7 @@ def check_offsets(function: str, what: str, number: int) -> None:
 def compared_of(x: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
     """What is the same on all members: all but the number of tokens and the room for rows."""
     experts = routing.local_experts * routing.members.size
-    return x.shape[1], x.dtype, routing.top_k, experts, routing.max_tokens, routing.num_sms
+    return x.shape[1], x.dtype, routing.top_k, experts, routing.max_tokens, routing.num_sms, routing.plan
 
 
 def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align: int) -> int:

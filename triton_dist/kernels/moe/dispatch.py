@@ -11,12 +11,13 @@ knows where the rows of each expert begin, and of every PE within them, so a row
 whenever it arrives: the order of rows is by PE, then token, then choice. A row that several experts of the PE want is
 stored for each. Nothing waits for the host, so a call can be captured in a graph and replayed with other routings.
 
-It is one kernel, in one of three ways, which give the same bits:
+It is done in one of three ways, each but the last always one kernel, which give the same bits:
 
 - ``dispatch_messages.py``, for few tokens: all programs send, then receive. So do the halves, also of many tokens,
   which are kernels of their own, between which the GPU computes something else.
 - ``dispatch_many.py``, for many tokens: some programs send, and the others do everything else.
-- ``rounds.py``, with ``num_sms``: few programs, through slots whose size does not grow with the tokens.
+- ``rounds.py``, with ``num_sms``: few programs, through slots whose size does not grow with the tokens. On Hopper GPUs
+  these are two kernels, the second of which moves rows by TMA (``rounds_by_tma.py``).
 
 Rows go in the sentinel protocol, which sends no flags, and counts in the LL protocol. ``rows.py`` says why slots can be
 used again without barriers.
@@ -41,6 +42,7 @@ from triton_dist.kernels.moe.arguments import (
     check_scales,
     compared_of,
     has_many_tokens,
+    plan_of_rounds,
     records_gradients,
     refuse_halves_of_rounds,
 )
@@ -53,6 +55,9 @@ from triton_dist.kernels.moe.exchange import Cut, Exchange, cut_of, open_exchang
 from triton_dist.kernels.moe.host_exchange import HostExchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
+from triton_dist.kernels.moe.rounds_by_tma import dispatch_by_tma
+from triton_dist.kernels.moe.rounds_by_tma import make_slots as make_slots_by_tma
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -92,6 +97,7 @@ def dispatch(
     buffer: int = 0,
     sm_margin: int = 0,
     num_sms: int = 0,
+    algorithm: str = "auto",
     group: Any = None,
 ) -> Dispatched:
     """Send each of this PE's tokens to the PEs of its experts, and receive the rows of this PE's experts.
@@ -118,6 +124,8 @@ def dispatch(
         num_sms: for thousands of tokens: the tokens go in rounds, by so many programs, through slots whose size does
             not grow with ``max_tokens``. All others of the GPU's SMs are left to other kernels. The result, and its
             :func:`combine`, which goes the same way, are the same bits. By default all SMs work, for low latency.
+        algorithm: of rounds. ``auto``: on Hopper GPUs TMA moves rows of 1 KB to 32 KB that are multiples of 128 bytes,
+            of groups of 2 to 8 PEs on one host and up to 16 choices; else load and store. ``portable``: load and store.
         group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members,
             which may be on several hosts (``between_hosts.py``).
 
@@ -126,7 +134,7 @@ def dispatch(
         RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
-    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
+    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms, algorithm)
     with calling("dispatch", group, between_hosts=True) as comm:
         return run(comm, x, topk_ids, topk_weights, scales, *sizes, new=torch.empty)
 
@@ -263,13 +271,14 @@ def run(
     buffer: int,
     sm_margin: int,
     num_sms: int,
+    algorithm: str = "auto",
     *,
     new: Callable[..., torch.Tensor],
 ) -> Dispatched:
     """:func:`dispatch`, inside a call; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
     prepared = comm.own(Prepared)
     given = (x, ids, weights) if scales is None else (x, ids, weights, scales)
-    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
+    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms, algorithm)
     signature = None if weights is None else prepared.signature(("dispatch", *sizes), *given)
     known = prepared.details(signature)
     if known is not None and weights is not None:
@@ -284,7 +293,7 @@ def run(
             if prepared.repeat(signature, *tensors):
                 return result
     routing = check_routing(
-        comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms
+        comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm
     )
     result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, new)
     compared = "dispatch", *compared_of(x, routing)
@@ -315,7 +324,9 @@ def _run(
 
 
 def _within_host(function: str, buffer: int, sm_margin: int, *dispatched: Any) -> Launch | None:
-    return _launch(function, buffer, sm_margin, *dispatched)[1]
+    made = _launch(function, buffer, sm_margin, *dispatched)[1]
+    assert made is None or isinstance(made, Launch), "between hosts load and store move rows"
+    return made
 
 
 def _launch(
@@ -326,9 +337,12 @@ def _launch(
     scales: torch.Tensor | None,
     routing: Routing,
     result: Dispatched,
-) -> tuple[Exchange | None, Launch | None]:
-    """Dispatch into ``result`` by load and store."""
+) -> tuple[Exchange | None, Launch | Sequence[Step] | None]:
+    """Dispatch into ``result`` inside a host."""
     n_scales = 0 if scales is None else scales.shape[1]
+    if routing.plan is not None:
+        check_int(function, "buffer", buffer, 0)
+        return None, dispatch_by_tma(x, scales, routing, result, buffer)
     x, scales, ids, weights, out, out_scales, memory = _tensors(x, scales, routing, result)
     if routing.num_sms:
         constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
@@ -378,7 +392,9 @@ def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int
         between_hosts.dispatch_slots(comm, function, x, n_scales, routing)
         routing = between_hosts.inside_host(routing, None)
     words = x.shape[1] * x.element_size() // 4
-    if routing.num_sms:
+    if routing.num_sms and (plan := plan_of_rounds(comm, x, routing.top_k, routing.num_sms)) is not None:
+        make_slots_by_tma(routing._replace(plan=plan), x.shape[1] * x.element_size(), n_scales)
+    elif routing.num_sms:
         dispatch_slots(routing, _constants(routing, words, n_scales)["ROW"], routing.num_sms)
     elif routing.by_tokens:
         make_slots_of_many(function, routing, words, n_scales)

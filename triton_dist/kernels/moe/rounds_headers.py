@@ -7,7 +7,7 @@ protocol, double-buffered by exchange as ``rows.py`` says: a slot of 24 words of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -35,7 +35,9 @@ from triton_dist.language._poll import held_once
 _COUNTERS = 16
 """How many programs count ids."""
 
-__all__ = ["constants_of_headers", "exchange_headers", "moe_dispatch_rounds_headers"]
+_WARPS = 8
+
+__all__ = ["constants_of_headers", "exchange_headers", "header_slots", "moe_dispatch_rounds_headers"]
 
 
 @triton.jit
@@ -141,18 +143,30 @@ def constants_of_headers(routing: Routing, n_scales: int, programs: int, num_war
         "MAX_TOKENS": routing.max_tokens, "SCALES": n_scales, "AT": at, "ROW": at + 4 * kp,
         "PARTS": parts_of(routing)[:9], "ALIGN": routing.align, "FIXED": routing.fixed,
         "TOKENS": max(1, min(128, 1024 * num_warps // (kp * pes))), "COUNTERS": min(_COUNTERS, programs),
-        "B": max(1, min(tokens, 128 // kp)),
+        "B": max(1, min(tokens, 128 // kp, 2048 // int(triton.next_power_of_2(max(n_scales, 1))))),
     }  # fmt: skip
 
 
-def exchange_headers(
-    scales: torch.Tensor | None, routing: Routing, result: Dispatched, programs: int, tokens: int, buffer: int = 0
-) -> Launch | None:
-    """Exchange counts, headers and scales: all of ``result`` but its rows. *Collective* the first time."""
-    comm, num_warps = routing.comm, 8
+class _Slots(NamedTuple):
+    """The slots of headers and scales, and the constants of launches that use them.
+
+    Attributes:
+        slots: symmetric int32, [2, n_pes, max_tokens] of ``ROW`` words. counts, sums: of ``dispatch_counts.py``.
+        numbers: int32 [programs], of the last exchange.
+    """
+
+    slots: torch.Tensor
+    counts: torch.Tensor
+    sums: torch.Tensor
+    numbers: torch.Tensor
+    constants: dict[str, Any]
+
+
+def header_slots(routing: Routing, n_scales: int, programs: int, tokens: int, buffer: int) -> _Slots:
+    """*Collective* the first time."""
+    comm = routing.comm
     assert comm is not None
-    n_scales = 0 if scales is None else scales.shape[1]
-    constants = constants_of_headers(routing, n_scales, programs, num_warps, tokens)
+    constants = constants_of_headers(routing, n_scales, programs, _WARPS, tokens)
     n_pes, local, row, batch = routing.members.size, routing.local_experts, constants["ROW"], constants["B"]
     name = (
         f"moe headers: {row} words, {routing.max_tokens} tokens, {local} experts, {programs} programs, buffer {buffer}"
@@ -162,11 +176,19 @@ def exchange_headers(
     memory = symmetric_workspace(comm, name, numbers + (2 * n_pes * routing.max_tokens + batch) * row)
     counts = symmetric_workspace(comm, f"{name}, counts", 2 * n_pes * (local + 1), torch.int64)
     sums = symmetric_workspace(comm, f"{name}, sums", words_of_parts(n_pes * local, n_pes), torch.int64)
+    return _Slots(memory[numbers:], counts, sums, memory[:programs], constants)
+
+
+def exchange_headers(
+    scales: torch.Tensor | None, routing: Routing, result: Dispatched, programs: int, tokens: int, buffer: int = 0
+) -> Launch | None:
+    """Exchange counts, headers and scales: all of ``result`` but its rows. *Collective* the first time."""
+    of = header_slots(routing, 0 if scales is None else scales.shape[1], programs, tokens, buffer)
     given = routing.weights if scales is None else scales
     out_scales = result.memory if result.scales is None else result.scales.view(torch.int32)
     return launch(
         moe_dispatch_rounds_headers, (programs,),
         (given.view(torch.int32), routing.ids, routing.weights, out_scales, result.memory), routing.n_tokens,
-        routing.capacity, counts, sums, memory[numbers:], memory[:programs], **constants, num_warps=num_warps,
+        routing.capacity, of.counts, of.sums, of.slots, of.numbers, **of.constants, num_warps=_WARPS,
         debug=True, sanitize_overflow=False,
     )  # fmt: skip

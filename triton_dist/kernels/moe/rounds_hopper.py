@@ -28,7 +28,6 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
-from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 
 __all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "moe_dispatch_rounds_by_tma"]
 
@@ -46,9 +45,7 @@ class MoveConfig:
         n_pes: members. top_k, local_experts, max_tokens: of the routing.
         batch: tokens of a round of a lane.
         lanes: of a program, 1 or 2.
-        lines: of a row in shared memory, a power of two.
-        load_heights, store_heights: lines of each box of which a row is loaded or stored, powers of two; the last box
-            may end behind the row.
+        lines: of a row in shared memory and of the box that TMA moves, a power of two; it may end behind the row.
         sent, received: rows of a lane's rings. sent_ahead, received_ahead: of which so many are loaded before one is
             stored.
         split: whether some programs do nothing but send, each by 2 · ``lanes`` warps, and as many warps of the others
@@ -62,8 +59,6 @@ class MoveConfig:
     batch: int
     lanes: int
     lines: int
-    load_heights: tuple[int, ...]
-    store_heights: tuple[int, ...]
     sent: int
     received: int
     sent_ahead: int
@@ -99,11 +94,6 @@ def _padded(number):
     return 1 << max(int(number) - 1, 0).bit_length()
 
 
-@gluon.constexpr_function
-def _lines_before(heights, i):
-    return sum(heights[:i])
-
-
 class Ring(NamedTuple):
     """Rows in shared memory: [stages, 1, lines, 32] words, and for each an mbarrier that counts what arrives."""
 
@@ -112,8 +102,8 @@ class Ring(NamedTuple):
 
 
 @gluon.jit
-def _commit():
-    """Close an empty group of bulk copies."""
+def _store_nothing():
+    """Close an empty group of bulk copies in place of that of a row: every row has as many groups."""
     gl.inline_asm_elementwise(
         "cp.async.bulk.commit_group; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
@@ -138,44 +128,17 @@ def _make_rings(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _box(ring, stage, map_, HEIGHTS: gl.constexpr, i: gl.constexpr, CONFIG: gl.constexpr):
-    """The lines of a row in the ring that the descriptor ``map_`` describes, number i of some."""
-    HEIGHT: gl.constexpr = HEIGHTS[i]
-    if CONFIG.lines == HEIGHT:
-        return ring.rows.index(stage)
-    else:
-        BOXES: gl.constexpr = CONFIG.lines // HEIGHT
-        FIRST: gl.constexpr = _lines_before(HEIGHTS, i) // HEIGHT
-        boxes = reinterpret(ring.rows, gl.int32, [ring.rows.shape[0] * BOXES, 1, HEIGHT, LINE], map_.layout)
-        return boxes.index(stage * BOXES + FIRST)
-
-
-@gluon.jit
-def _load(maps, row, ring, stage, CONFIG: gl.constexpr):
-    """Load a row into a stage of the ring."""
-    H: gl.constexpr = CONFIG.load_heights
-    BOXES: gl.constexpr = len(H)
+def _load(rows, row, ring, stage, CONFIG: gl.constexpr):
+    """Load a row into a stage of the ring. Lines behind the row are zeros, and count as loaded."""
     full = ring.full.index(stage)
-    mbarrier.expect(full, _lines_before(H, BOXES) * LINE * 4)
-    for i in gl.static_range(BOXES):
-        tma.async_load(maps[i], [row, _lines_before(H, i), 0], full, _box(ring, stage, maps[i], H, i, CONFIG))
+    mbarrier.expect(full, CONFIG.lines * (LINE * 4))
+    tma.async_load(rows, [row, 0, 0], full, ring.rows.index(stage))
 
 
 @gluon.jit
-def _store(maps, row, ring, stage, CONFIG: gl.constexpr):
-    """Store a stage of the ring to a row. What is not of the row is outside of the tensor, and left out."""
-    H: gl.constexpr = CONFIG.store_heights
-    BOXES: gl.constexpr = len(H)
-    for i in gl.static_range(BOXES):
-        tma.async_store(maps[i], [row, _lines_before(H, i), 0], _box(ring, stage, maps[i], H, i, CONFIG))
-
-
-@gluon.jit
-def _store_nothing(CONFIG: gl.constexpr):
-    """Close empty groups of bulk copies in place of those of a row: every row has as many groups."""
-    BOXES: gl.constexpr = len(CONFIG.store_heights)
-    for _ in gl.static_range(BOXES):
-        _commit()
+def _store(rows, row, ring, stage):
+    """Store a stage of the ring to a row. Lines behind the row are outside of the tensor, and left out."""
+    tma.async_store(rows, [row, 0, 0], ring.rows.index(stage))
 
 
 @gluon.jit
@@ -243,7 +206,7 @@ def _send(
     Where a warp sends for several lanes, it signals that a batch has arrived when it has issued the next one.
     """
     N: gl.constexpr = CONFIG.n_pes
-    GROUPS: gl.constexpr = (N - 1) * len(CONFIG.store_heights)
+    GROUPS: gl.constexpr = N - 1
     UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * GROUPS
     BATCH_GROUPS: gl.constexpr = CONFIG.batch * GROUPS
     programs = _all_lanes(route, CONFIG)
@@ -278,16 +241,16 @@ def _send(
                         mbarrier.wait(ring.full.index(filled), phase)
                         for distance in gl.static_range(1, N):
                             if goes[distance - 1] >> (j - AHEAD) & 1 != 0:
-                                _store(peers[distance - 1], slot + j - AHEAD, ring, filled, CONFIG)
+                                _store(peers[distance - 1], slot + j - AHEAD, ring, filled)
                             else:
-                                _store_nothing(CONFIG)
+                                _store_nothing()
                         filled += 1
                         if filled == STAGES:
                             filled = 0
                             phase ^= 1
                     elif CONFIG.split:  # every batch has as many groups
                         for _ in gl.static_range(1, N):
-                            _store_nothing(CONFIG)
+                            _store_nothing()
             if CONFIG.split:
                 if issued >= 0:
                     stores_complete(BATCH_GROUPS)
@@ -305,18 +268,18 @@ def _send(
 
 @gluon.jit
 def _copy(
-    maps, row, out, positions, token, end, ring, loading, filled, phase, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    rows, row, out, positions, token, end, ring, loading, filled, phase, STAGES: gl.constexpr, AHEAD: gl.constexpr,
     CONFIG: gl.constexpr,
 ):  # fmt: skip
-    """Store rows from ``row`` on wherever the choices of the tokens from ``token`` on say."""
+    """Store ``rows`` from ``row`` on wherever the choices of the tokens from ``token`` on say."""
     K: gl.constexpr = CONFIG.top_k
-    UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * K * len(CONFIG.store_heights)
+    UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * K
     arrives = _bits((_block(positions, token, end, CONFIG) >= 0).to(gl.int32))
     here = positions + gl.to_tensor(token).to(gl.int64) * K
     for j in range(CONFIG.batch + AHEAD):
         if arrives >> j & 1 != 0:
             tma.store_wait(UNREAD)
-            _load(maps, row + j, ring, loading, CONFIG)
+            _load(rows, row + j, ring, loading, CONFIG)
             loading = gl.where(loading == STAGES - 1, 0, loading + 1)
         if (j >= AHEAD) & (arrives >> gl.maximum(j - AHEAD, 0) & 1 != 0):
             to = ()
@@ -325,9 +288,9 @@ def _copy(
             mbarrier.wait(ring.full.index(filled), phase)
             for k in gl.static_range(K):
                 if to[k] >= 0:
-                    _store(out, to[k], ring, filled, CONFIG)
+                    _store(out, to[k], ring, filled)
                 else:
-                    _store_nothing(CONFIG)
+                    _store_nothing()
             filled += 1
             if filled == STAGES:
                 filled = 0
@@ -404,35 +367,26 @@ def _nothing():
 
 @gluon.jit(do_not_specialize=["n_tokens", "senders", "me"])
 def moe_dispatch_rounds_by_tma(
-    x1, x2, x3, slots1, slots2, slots3, out1, out2, out3, a1, a2, a3, b1, b2, b3, c1, c2, c3, d1, d2, d3, e1, e2, e3,
-    f1, f2, f3, g1, g2, g3, ids, memory, tokens_at, positions_at, n_tokens, flags, distances,
-    rounds, senders, done, me, CONFIG: gl.constexpr,
+    x, out, ids, memory, slots, a, b, c, d, e, f, g, tokens_at, positions_at, n_tokens, flags, distances, rounds,
+    senders, done, me, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Move the rows of a dispatch.
 
     Args:
-        x1, …, a1, …: descriptors of [rows, lines of a row, 32] int32 words, for each box of a row: of this PE's tokens,
-            its slots and the result, and of the slots of the next PE (a), the one after it (b), and so on.
+        x, out, slots, a, b, …: descriptors of [rows, lines of a row, 32] int32 words: of this PE's tokens, of the
+            result, of its slots, and of the slots of the next PE (a), the one after it (b), and so on.
         memory: of the result, where ``tokens_at`` and ``positions_at`` tell how many tokens each source has and where
             rows go.
     """
-    LOADS: gl.constexpr = len(CONFIG.load_heights)
-    STORES: gl.constexpr = len(CONFIG.store_heights)
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
-    x = (x1, x2, x3)[:LOADS]
-    slots = (slots1, slots2, slots3)[:LOADS]
-    out = (out1, out2, out3)[:STORES]
-    all_peers = (
-        (a1, a2, a3)[:STORES], (b1, b2, b3)[:STORES], (c1, c2, c3)[:STORES], (d1, d2, d3)[:STORES],
-        (e1, e2, e3)[:STORES], (f1, f2, f3)[:STORES], (g1, g2, g3)[:STORES],
-    )  # fmt: skip
+    all_peers = (a, b, c, d, e, f, g)
     peers = all_peers[:OTHERS]
     route = Route(me, ids, n_tokens, memory + positions_at, memory + tokens_at, flags, distances, senders, done)
     program = gl.program_id(0)
     first = gl.load(rounds + program) + 1
     n = _n_rounds(route.tokens_of, _all_lanes(route, CONFIG), CONFIG)
-    sent = _make_rings(x[0], CONFIG.sent, CONFIG)
-    found = _make_rings(x[0], CONFIG.received, CONFIG)
+    sent = _make_rings(x, CONFIG.sent, CONFIG)
+    found = _make_rings(x, CONFIG.received, CONFIG)
     received = gl.allocate_shared_memory(gl.int64, [CONFIG.lanes * DEPTH, 1], mbarrier.MBarrierLayout())
     BARRIERS: gl.constexpr = CONFIG.lanes * DEPTH
     for i in gl.static_range(BARRIERS):

@@ -1,0 +1,48 @@
+"""The kernels of rounds by TMA: machine code, made for a GPU that is not there, by the host's code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ptx import made_by, ptxas_report
+from sass import registers_by_limit
+
+COMPILE = Path(__file__).with_name("rounds_tma_ptx.py")
+SHARED = 227 << 10
+"""Shared memory of a program, in bytes."""
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        ("7168-8-2-24",),  # DeepSeek-V3's rows of fp8
+        pytest.param(
+            (
+                *("7168-8-8-24", "7168-8-2-64", "14336-8-2-24", "14336-8-8-64", "1024-1-2-8", "4096-16-8-24"),
+                *("28672-8-2-24", "32768-16-8-64", "16384-16-3-1"),
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_it_moves_rows_by_tma_and_does_not_spill(
+    tmp_path: Path, cases: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_DIST_WORLD", "gpu")  # for the host's choices
+    made_by(COMPILE, tmp_path, *cases)
+    for case in cases:
+        file = tmp_path / f"{case}.ptx"
+        report, ptx = ptxas_report(file), file.read_text()
+        assert " 0 bytes spill stores" in report, (case, report)
+        assert int((tmp_path / f"{case}.shared").read_text()) <= SHARED
+        used = registers_by_limit(file.with_suffix(".cubin"))
+        assert all(registers <= limit for limit, registers in used.items() if limit), (case, used)
+        assert "cp.async.bulk.tensor.3d.shared" in ptx and "cp.async.bulk.tensor.3d.global" in ptx
+        # A round is complete before its flag is released, and its rows are loaded behind the flag of the peer.
+        assert "cp.async.bulk.wait_group 0" in ptx and "atom.global.sys.release" in ptx
+        acquired = ptx.index("ld.global.sys.acquire")
+        assert "fence.proxy.async" in ptx[acquired : ptx.index("cp.async.bulk.tensor", acquired)]
+        headers = tmp_path / f"headers-{case}.ptx"
+        assert " 0 bytes spill stores" in ptxas_report(headers), case
+        assert "ld.volatile.global" in headers.read_text() and "__assertfail" in headers.read_text()

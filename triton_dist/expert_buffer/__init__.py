@@ -1,0 +1,1 @@
+"""What :mod:`triton_dist.deep_ep` is made of."""

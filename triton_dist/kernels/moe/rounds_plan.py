@@ -1,0 +1,80 @@
+"""Which dispatches in rounds move their rows by TMA (``rounds_hopper.py``), and how a multiprocessor works then."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton_dist
+from triton_dist.kernels.device import gpu
+
+__all__ = ["LINE_BYTES", "Plan", "lanes_of", "lines_in_memory", "plan_for", "plan_of", "stages_of"]
+
+LINE_BYTES = 128
+_SHARED = 232448 - 4096
+"""Bytes of a multiprocessor's shared memory for rows; the rest is for barriers and what Triton needs."""
+_LINES = 8, 256
+"""A row's, at least and at most. With less, rings hold no more than registers; a box of TMA has no more."""
+_STAGES = 5, 24
+"""Rows of a lane's rings, at least and at most."""
+_MOST_PES = 8
+_MOST_CHOICES = 16
+"""Of a token: each is a store of its own, with an address in a register."""
+_SPLIT = 64
+"""From so many multiprocessors on a quarter of them only sends."""
+
+
+class Plan(NamedTuple):
+    """How a multiprocessor works.
+
+    Attributes:
+        lanes: 1 or 2, each with a warp that sends and one that receives.
+        batch: tokens of a lane in a round.
+        senders: how many multiprocessors do nothing but send, by 2 · ``lanes`` warps, so that what NVLink does not take
+            at once is not in front of local copies; 0: all do both.
+        headers: tokens of a round of the kernel in front, which exchanges headers and scales.
+    """
+
+    lanes: int = 2
+    batch: int = 8
+    senders: int = 0
+    headers: int = 32
+
+
+def plan_of(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None:
+    """The plan of a dispatch by ``num_sms`` multiprocessors; None if load and store take it. The same on all PEs of
+    equal GPUs.
+
+    TMA takes it on Hopper GPUs, for 2 to 8 PEs, up to 16 choices, and rows of 1 KB to 32 KB, multiples of 128 bytes.
+    """
+    if num_sms == 0 or triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
+        return None
+    return plan_for(n_pes, top_k, row_bytes, num_sms)
+
+
+def plan_for(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None:
+    """As :func:`plan_of`, on a Hopper GPU."""
+    lines = row_bytes // LINE_BYTES
+    if not 2 <= n_pes <= _MOST_PES or top_k > _MOST_CHOICES or row_bytes % LINE_BYTES:
+        return None
+    if not _LINES[0] <= lines <= _LINES[1]:
+        return None
+    senders = num_sms // 4 if num_sms >= _SPLIT else 0
+    for lanes in (2, 1):
+        if stages_of(lines, lanes) >= _STAGES[0]:
+            return Plan(lanes, senders=senders)
+    return None
+
+
+def lines_in_memory(lines: int) -> int:
+    """Lines of a box, a power of two, for a row of so many lines."""
+    return 1 << max(lines - 1, 0).bit_length()
+
+
+def stages_of(lines: int, lanes: int) -> int:
+    """How many rows the rings of a lane hold."""
+    return min(_SHARED // (lines_in_memory(lines) * LINE_BYTES) // lanes, _STAGES[1])
+
+
+def lanes_of(plan: Plan, programs: int) -> int:
+    """How many lanes all programs have."""
+    return (programs - plan.senders) * 2 * plan.lanes if plan.senders else programs * plan.lanes
