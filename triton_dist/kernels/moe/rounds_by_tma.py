@@ -120,8 +120,8 @@ def move_rows(
     tensors = _map_of(given, lines), _map_of(result.x, lines), routing.ids, result.memory
     return launch(
         moe_dispatch_rounds_by_tma, (programs,), tensors, _map_of(of.slots, lines), *peers,
-        *[None] * (_PEERS - len(peers)), begin_of(routing, "rows"), begin_of(routing, "positions"), routing.n_tokens, of.flags, of.distances,
-        of.rounds, plan.senders, of.done, comm.my_rank, configuration(plan, routing, lines), num_warps=4,
+        *[None] * (_PEERS - len(peers)), begin_of(routing, "rows"), begin_of(routing, "positions"),
+        routing.n_tokens, of.flags, of.distances, of.rounds, plan.senders, of.done, comm.my_rank, configuration(plan, routing, lines), num_warps=4,
     )  # fmt: skip
 
 
