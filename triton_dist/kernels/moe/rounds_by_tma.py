@@ -121,7 +121,8 @@ def move_rows(
     return launch(
         moe_dispatch_rounds_by_tma, (programs,), tensors, _map_of(of.slots, lines), *peers,
         *[None] * (_PEERS - len(peers)), begin_of(routing, "rows"), begin_of(routing, "positions"),
-        routing.n_tokens, of.flags, of.distances, of.rounds, plan.senders, of.done, comm.my_rank, configuration(plan, routing, lines), num_warps=4,
+        routing.n_tokens, of.flags, of.distances, of.rounds, plan.senders, of.done, comm.my_rank,
+        configuration(plan, routing, lines), num_warps=4,
     )  # fmt: skip
 
 
