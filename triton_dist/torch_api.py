@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "device_indices",
     "forward_mode",
     "have_tangent",
+    "is_mesh",
+    "is_process_group",
     "is_profiled",
     "is_wrapper",
     "left_out_of_graphs",
@@ -113,6 +116,19 @@ def symmetric_memory_of(tensor: torch.Tensor) -> str:
     except (RuntimeError, NotImplementedError):  # a kind of device without it, or a tensor without a storage
         pass
     return ""
+
+
+# Dynamo of PyTorch 2.11 does not trace hasattr() of groups and meshes, and all versions trace isinstance().
+
+
+def is_process_group(group: Any) -> TypeGuard[dist.ProcessGroup]:
+    """Whether it is a group of PyTorch's."""
+    return dist.is_available() and isinstance(group, dist.ProcessGroup)
+
+
+def is_mesh(group: Any) -> TypeGuard[DeviceMesh]:
+    """Whether it is a mesh of devices."""
+    return dist.is_available() and isinstance(group, DeviceMesh)
 
 
 def constant_in_graphs(function: Callable[_P, _Constant]) -> Callable[_P, _Constant]:

@@ -31,10 +31,10 @@ def resolve(group: Any) -> tuple[int, str]:
         return _size_of(group), group
     if isinstance(group, Communicator):
         return group.n_pes, group.name
-    if hasattr(group, "group_name"):
+    if torch_api.is_mesh(group):
+        group = group.get_group()
+    if torch_api.is_process_group(group):
         return group.size(), group.group_name
-    if hasattr(group, "get_group"):  # a mesh
-        return resolve(group.get_group())
     found = communicator_of(group)
     return found.n_pes, found.name
 
