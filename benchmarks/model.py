@@ -16,7 +16,7 @@ exchanges the tokens (model_experts.py). "40 SMs" is FusedPrefill with so many S
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model (`--only whole`: all of its layers without `--layers`); tokens/s are the whole
   model's.
-- `--kind`, `--batch` and `--sides` run parts alone: Hugging Face's model, which takes long to make, only with its side.
+- `--kind`, `--batch` and `--sides` run parts alone. Hugging Face's model, which takes long to build, is for its side.
 - --trace traces a layer's prefill, and its decode of 1 and 32 sequences, in a CUDA graph: for each side a Chrome trace
   (Perfetto opens it) and a table of its kernels, and one picture. `--only --trace FOLDER` does nothing else.
 

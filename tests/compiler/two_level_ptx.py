@@ -38,11 +38,11 @@ if __name__ == "__main__":
         for kernel in NAMES:
             module = sys.modules[f"triton_dist.kernels.collectives.two_level.{kernel}"]
             key = f"{of}: {kernel}"
-            found[key] = ptx_of(getattr(module, f"_{kernel}"), COMMON, 8)
+            found[key] = ptx_of(getattr(module, f"{kernel}_two_level"), COMMON, 8)
         if of == "p2p":
             for name in NAMES[:3]:
                 module = sys.modules[f"triton_dist.kernels.collectives.two_level.{name}"]
-                found[f"{of}: {name} of 16 PEs"] = ptx_of(getattr(module, f"_{name}"), COMMON | EIGHT, 8)
+                found[f"{of}: {name} of 16 PEs"] = ptx_of(getattr(module, f"{name}_two_level"), COMMON | EIGHT, 8)
         of_gemms = key.replace(kernel, "sums of GEMMs"), key.replace(kernel, "finished rows of GEMMs")
         found[of_gemms[0]] = ptx_of(reduce_scatter_two_level, COMMON | {"output": "*fp32"}, 8)
         found[of_gemms[1]] = ptx_of(gemm_between_hosts_finish_rows, FINISH, 4)
