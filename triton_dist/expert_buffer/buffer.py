@@ -218,7 +218,7 @@ class Buffer(LowLatency):
             _check_handle(name, handle)
             if topk_idx is not None or topk_weights is not None:
                 raise ValueError(f"{name}: a handle stands for topk_idx and topk_weights: leave these out")
-            found = self._send(rows, handle.pes, of_rows, config)
+            found = self._send(rows, handle.pes, of_rows, config, handle.received.routing.capacity)
             both = _pair(found.x[: handle.rows], found.scales, scales, handle.rows)
             return both, None, None, None, None, ended(async_finish, rows, scales, found.x, found.scales)
         if num_tokens_per_expert is None or (topk_idx is None) != (topk_weights is None):

@@ -292,11 +292,14 @@ def check_deep_ep_without_choices(world: Any) -> None:
                 of_bias = 0.0 if added is None else 3.5 if added is bias else 3.0
                 combined = buffer.combine(rows, handle, bias=added, config=Config(1))[0]
                 assert torch.equal(combined, (total.bfloat16().float() + of_bias).bfloat16())
+        most = max_tokens * n + 2 if max_tokens == 8 else 5 * n + 2
         received, local, of_rows, counts, handle, _ = buffer.dispatch(
-            x[me], topk_idx=idx[me], topk_weights=weights[me], num_worst_tokens=5 * n + 2, **layout
+            x[me], topk_idx=idx[me], topk_weights=weights[me], num_worst_tokens=most, **layout
         )
         used = int(mine.sum())
-        assert len(received) == len(local) == len(of_rows) == 5 * n + 2 and counts == []
+        assert len(received) == len(local) == len(of_rows) == most and counts == []
+        again = buffer.dispatch(x[me], handle=handle)[0]
+        assert len(again) == most and torch.equal(again[:used], x[mine])
         assert torch.equal(received[:used], x[mine]) and local.dtype == torch.int32 and (local[used:] == -1).all()
         assert torch.equal(local[:used], torch.where(idx // 3 == me, idx - 3 * me, -1).where(idx >= 0, -1)[mine])
         assert not of_rows[used:].any()
