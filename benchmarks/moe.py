@@ -3,7 +3,7 @@
 Then whole layers (moe_layers.py), also with their backward (moe_backward.py), and experts of which every PE has a
 slice: GEMMs that overlap with all-gather and reduce-scatter (moe_slices.py).
 
-    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode | kraken | layer | backward | slices] [--save FILE]
+    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode|skew|kraken|layer|backward|slices] [--save FILE]
 
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
 and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
@@ -30,6 +30,7 @@ from targets import at_most, share_of_bound
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import moe
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.portable import programs
 
 DECODE = Shape("decode, DeepSeek-V3", 128, 7168, 256, 8)
@@ -40,6 +41,13 @@ SHAPES = (
     Shape("decode, Qwen3-30B-A3B", 128, 2048, 128, 8),
     PREFILL,
 )
+
+SKEWED = tuple(
+    shape._replace(name=f"skew, {shape.name}, {routing}", routing=routing)
+    for shape in (DECODE, PREFILL)
+    for routing in ("zipf", "one PE")
+)
+"""Routings that are not uniform, of the first and the last of ``SHAPES``, whose figures are beside theirs."""
 
 LATENCY = 3.0
 """Microseconds that targets add to the time of the bytes."""
@@ -215,6 +223,10 @@ def compare_tiny() -> None:
         for options in ({}, {"num_sms": 2}):
             if problem := once.check_tokens(ours_combine(once, **options)(0), 0):
                 raise AssertionError(problem)
+        for routing in ("zipf", "one PE"):
+            skewed = Case(TINY._replace(routing=routing), world, torch.bfloat16)
+            if problem := skewed.check_rows(ours_dispatch(skewed)(0), 0):
+                raise AssertionError(f"{routing}: {problem}")
         for dtype in (torch.bfloat16, FP8):
             case = Case(TINY, world, dtype)
             case.scales = None
@@ -250,7 +262,7 @@ def main() -> None:
     if triton_dist.kind() == "cpu":
         compare_tiny()
         return
-    shapes = [shape for shape in SHAPES if arguments.only in shape.name]
+    shapes = [shape for shape in (*SHAPES, *SKEWED) if arguments.only in shape.name]
     sliced = [shape for shape in SLICED if arguments.only in shape.name]
     layers = [shape for shape in LAYERS if arguments.only in shape.name]
     kraken = arguments.only in KRAKEN.name
@@ -270,6 +282,7 @@ def main() -> None:
             measure_backward(bench, both_ways)
         for of_slices in sliced:
             measure_slices(bench, of_slices, rate)
+        bench.say(f"workspace of this PE: {communicator_of().workspace_bytes / (1 << 20):.0f} MiB")
 
 
 if __name__ == "__main__":

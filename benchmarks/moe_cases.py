@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-__all__ = ["FP8", "Case", "Permutation", "Shape", "nccl_combine", "nccl_dispatch"]
+__all__ = ["FP8", "Case", "Permutation", "Shape", "choices", "nccl_combine", "nccl_dispatch"]
 
 FP8 = torch.float8_e4m3fn
 
@@ -22,6 +22,23 @@ class Shape(NamedTuple):
     hidden: int
     num_experts: int
     top_k: int
+    routing: str = "uniform"
+    """How tokens choose: ``uniform``; ``zipf``, expert e with a probability that falls as 1 / (1 + e); or ``one PE``,
+    whose experts alone are chosen."""
+
+
+def choices(shape: Shape, n_pes: int, generator: torch.Generator) -> torch.Tensor:
+    """Different experts for each token of all PEs, [n_pes, T, top_k]."""
+    sizes = n_pes, shape.tokens, shape.num_experts
+    scores = torch.rand(sizes, generator=generator)
+    if shape.routing == "zipf":  # the largest of log(p) + Gumbel's noise are a draw without replacement
+        noise = -(-scores.clamp(1e-20, 1 - 1e-7).log()).log()
+        scores = noise - torch.arange(1, shape.num_experts + 1).log()
+    elif shape.routing == "one PE":
+        scores[..., shape.num_experts // n_pes :] = -1.0
+    elif shape.routing != "uniform":
+        raise ValueError(f"routing must be uniform, zipf or one PE, got {shape.routing!r}")
+    return scores.topk(shape.top_k, dim=-1).indices
 
 
 class Permutation:
@@ -81,7 +98,7 @@ class Case:
         n, self.local = world.n_pes, shape.num_experts // world.n_pes
         generator = torch.Generator().manual_seed(7)
         device = world.device
-        ids = torch.rand(n, shape.tokens, shape.num_experts, generator=generator).topk(shape.top_k, dim=-1).indices
+        ids = choices(shape, n, generator)
         self.all_ids = ids.to(device)
         weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
         self.ids, self.weights = self.all_ids[world.pe].contiguous(), weights[world.pe].to(device)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
+import pytest
+import torch
 from forking import launch
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "moe.py"
@@ -13,3 +16,19 @@ def test_tiny_sizes_are_compared() -> None:
     env = {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(BENCHMARK.parent)}
     result = launch([BENCHMARK], 2, env=env, timeout=120).check()
     assert result[0].stdout.startswith("moe: compared."), result.report
+
+
+@pytest.mark.parametrize(("routing", "busiest"), [("uniform", (0.9, 1.5)), ("zipf", (10, 40)), ("one PE", (3.0, 5.0))])
+def test_routings_are_as_skewed_as_they_are_called(
+    monkeypatch: pytest.MonkeyPatch, routing: str, busiest: tuple[float, float]
+) -> None:
+    """How many times the mean of all experts the busiest one is chosen: 4 times if one of 4 PEs has all choices."""
+    monkeypatch.syspath_prepend(str(BENCHMARK.parent))
+    cases = importlib.import_module("moe_cases")
+    shape = cases.Shape("", 500, 8, 64, 4, routing)
+    ids = cases.choices(shape, 4, torch.Generator().manual_seed(1))
+    assert ids.shape == (4, 500, 4) and all(len(set(row)) == 4 for row in ids.flatten(0, 1).tolist())
+    counts = torch.bincount(ids.flatten(), minlength=64)
+    share = counts.max() * 64 / counts.sum()
+    assert busiest[0] <= share <= busiest[1], share
+    assert (counts[16:].sum() == 0) == (routing == "one PE")
