@@ -60,6 +60,8 @@ PREFILL, CONTEXT, BATCHES = (8, 8, (1, 3)) if SMALL else (8192, 1024, (1, 32, 12
 CASES = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES))
 """Kind, sequences, and tokens of each."""
 TRACED = CASES[:3]
+LIMIT, LIMIT_OF_EXPERTS = 0.1, 0.3
+"""Of relative errors: by a rounding a token may choose another of two experts that are near."""
 STYLES = {"ours": tensor_parallel, "torch": parallel}
 CONFIGS = qwen3.CONFIGS | qwen3_moe.CONFIGS
 SENDING_SMS = 2 if SMALL else 40
@@ -113,8 +115,7 @@ class Models:
         most = {True: PREFILL // world.n_pes, False: max(BATCHES)}
         first = qwen3.build(config, styles=tensor_parallel, sequence=True, max_tokens=most[True], **options)
         self.has_experts = isinstance(config, qwen3_moe.MoEConfig)
-        self.limit = 0.3 if self.has_experts else 0.1
-        """Of errors: by a rounding a token may choose another of two experts that are near."""
+        self.limit = LIMIT_OF_EXPERTS if self.has_experts else LIMIT
         self.sharded: dict[tuple[str, bool], qwen3.Transformer] = {("ours", True): first}
         options["device"] = "meta"
         for name, styles in STYLES.items():

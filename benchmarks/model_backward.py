@@ -27,7 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from harness import Entry, Timing, session
-from model import SMALL, STYLES, Checks, async_tensor_parallel, checks, differs, qwen3
+from model import LIMIT, SMALL, STYLES, Checks, async_tensor_parallel, checks, differs, qwen3
 from torch._dynamo.utils import counters
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
@@ -82,7 +82,7 @@ class Layer:
         found = self.gradients(side, forward)[1:]
         for (name, expected), gradient in zip(self.of_weights.items(), found, strict=True):
             full = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
-            if problem := differs(full, expected):
+            if problem := differs(full, expected, LIMIT):
                 return f"the gradient of {name} has {problem}"
         return ""
 
@@ -100,7 +100,7 @@ def time_steps(bench: Any, layer: Layer, title: str, sides: list[str]) -> None:
         return layer.gradients(side, made[side])[0]
 
     steps = {side: lambda i, side=side: step(side) for side in sides}
-    bench.compare(title, steps, check=lambda found, i: differs(found, layer.of_x), calls=1)
+    bench.compare(title, steps, check=lambda found, i: differs(found, layer.of_x, LIMIT), calls=1)
     for side, problem in wrong.items():
         if problem and hasattr(bench, "wrong"):
             bench.wrong.append(f"{title}, {side}: {problem}")

@@ -27,7 +27,7 @@ os.environ["TRITON_DIST_WORLD"] = "gpu"
 
 import torch
 
-HEAP = 384 << 20
+HEAP = 768 << 20
 
 STREAM = [7]
 """The handle of the current stream."""

@@ -10,7 +10,7 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.attention.flash_decode import reserve_slots as reserve_decode_slots
-from triton_dist.kernels.collectives.exchange import exchange_slots
+from triton_dist.kernels.collectives.exchange import reserve_exchange
 from triton_dist.kernels.collectives.staging import staging, staging_barriers
 from triton_dist.kernels.collectives.two_level.memory import memory
 from triton_dist.kernels.communicator import Communicator, calling
@@ -48,7 +48,7 @@ def _reduction(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
 
 def _reduction_to_all(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     _reduction(comm, rows, hidden, dtype)
-    exchange_slots(comm)
+    reserve_exchange(comm, rows * hidden * dtype.itemsize)
 
 
 def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
@@ -89,7 +89,7 @@ def _norm(
         for operation, count in messages.items():
             slots_for(comm, operation, count, row)
     if name == "all_reduce_norm":
-        exchange_slots(comm)
+        reserve_exchange(comm, rows * hidden * dtype.itemsize)
         symmetric_buffer(comm, "all_reduce_norm", rows * hidden * dtype.itemsize)
     if name == "norm_all_gather":
         _slots_and_barriers(comm, rows, hidden, dtype)

@@ -45,7 +45,7 @@ from triton_dist import environment, kernels
 from triton_dist.expert_buffer import buffer
 from triton_dist.kernels import Communicator, moe
 from triton_dist.kernels.communicator import communicator_of
-from triton_dist.kernels.moe import layer
+from triton_dist.kernels.moe import layer_steps
 from triton_dist.kernels.protocols.workspace import Workspace
 
 __all__ = [
@@ -157,12 +157,12 @@ def check_what_auto_takes(world: Any) -> None:
     given = whole(5, 8, seed=world.pe), ids, torch.ones(5, 2), whole(2, 12, 8, seed=8) / 4, whole(2, 8, 6, seed=9) / 4
     options: dict[str, Any] = {"num_experts": 2 * world.n_pes, "max_tokens": 5}
     expected = moe.moe_layer(*given, **options, algorithm="separate")
-    most, layer._FUSED_FROM = layer._FUSED_FROM, 5
+    most, layer_steps._FUSED_FROM = layer_steps._FUSED_FROM, 5
     try:
-        assert layer.choose(5, 2 * world.n_pes, 1) == "fused"
+        assert layer_steps.choose(5, 2 * world.n_pes, 1) == "fused"
         same(moe.moe_layer(*given, **options, num_sms=1), expected)
     finally:
-        layer._FUSED_FROM = most
+        layer_steps._FUSED_FROM = most
 
 
 def check_reserved_memory(world: Any) -> None:

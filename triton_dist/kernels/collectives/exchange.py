@@ -30,14 +30,14 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["exchange", "exchange_slots", "fits_exchange", "group_of", "warps_of", "why_no_exchange"]
+__all__ = ["exchange", "fits_exchange", "group_of", "reserve_exchange", "warps_of", "why_no_exchange"]
 
 _TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 _SHORT, _LONG = 1024, 4096
 """Words of a block: of tensors that as many programs as there are take at once, and of others."""
 _PROGRAMS = 256
-_SLOT_BYTES = 48 << 20
-"""Of all programs, for blocks of either length: with more than 3 PEs there are fewer programs of long blocks."""
+_SLOT_BYTES = 25 << 20
+"""Of all programs, for blocks of either length: with more than 2 PEs there are fewer programs of long blocks."""
 _WORDS_IN_REGISTERS = 8192
 _MOST_ROUNDS = 4
 """Of blocks that a program takes one after the other: larger tensors go by larger shares (``push``)."""
@@ -106,21 +106,23 @@ def warps_of(words: int) -> int:
     return 4 if words <= _SHORT else 8
 
 
-def exchange_slots(comm: Communicator) -> dict[int, torch.Tensor]:
-    """The slots of blocks by their words. *Collective* when they are made: of both lengths, so that a tensor of another
-    size than before can be captured."""
-    found = {}
+def _slots(comm: Communicator, words: int) -> torch.Tensor:
+    """Of blocks of so many words. *Collective* when they are made."""
+    size = _programs(words, comm.n_pes, NO_LIMIT) * (HEADER.value + SLOTS.value * comm.n_pes * words)
+    return symmetric_workspace(comm, f"all_reduce, exchange, {words} words", size)
+
+
+def reserve_exchange(comm: Communicator, nbytes: int) -> None:
+    """Make the slots of tensors of up to so many bytes. *Collective.*"""
     for words in (_SHORT, _LONG):
-        size = HEADER.value + SLOTS.value * comm.n_pes * words
-        programs = _programs(words, comm.n_pes, NO_LIMIT)
-        found[words] = symmetric_workspace(comm, f"all_reduce, exchange, {words} words", programs * size)
-    return found
+        if words <= _words(-(-nbytes // 4)):
+            _slots(comm, words)
 
 
 def exchange(
     comm: Communicator, output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, limit: int = NO_LIMIT
 ) -> Launch | None:
-    """Launch it; ``why_no_exchange`` has refused what it does not take. *Collective* the first time."""
+    """Launch it; ``why_no_exchange`` has refused what it does not take. *Collective* the first time, for a length."""
     n, per_word = input.numel(), 4 // input.element_size()
     words = _words(triton.cdiv(n, per_word))
     block = words * per_word
@@ -132,7 +134,7 @@ def exchange(
     waits = triton.cdiv(comm.n_pes, group) * (1 if piece == words else 1 + words // piece)
     trace = record("all_reduce, exchange", programs, (1 + waits) * triton.cdiv(blocks, programs))
     return launch(
-        all_reduce_exchange, (programs,), (output.view(-1), input.view(-1)), exchange_slots(comm)[words], trace,
+        all_reduce_exchange, (programs,), (output.view(-1), input.view(-1)), _slots(comm, words), trace,
         n, op == "avg", _TYPES[input.dtype], block, group, piece, comm.members,
         num_warps=warps_of(words),
     )  # fmt: skip

@@ -26,7 +26,7 @@ def exchanged(nbytes: float, n_pes: int) -> float:
 
     Measured on 2 H100s, 256 KiB to 8 MiB: 4.4, 5.3, 6.7, 10.4, 16.8 and 32.1 µs.
     """
-    rounds = max(1, math.ceil(nbytes / min(4 << 20, (16 << 20) / n_pes)))
+    rounds = max(1, math.ceil(nbytes / min(4 << 20, (8 << 20) / n_pes)))
     return (3.6 + 1.3 * (rounds - 1)) * _US + nbytes * (n_pes - 1) / _PULL
 
 
