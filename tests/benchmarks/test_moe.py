@@ -18,17 +18,17 @@ def test_tiny_sizes_are_compared() -> None:
     assert result[0].stdout.startswith("moe: compared."), result.report
 
 
-@pytest.mark.parametrize(("routing", "busiest"), [("uniform", (0.9, 1.5)), ("zipf", (10, 40)), ("one PE", (3.0, 5.0))])
+@pytest.mark.parametrize(("routing", "busiest"), [("uniform", (1.0, 2.0)), ("zipf", (2.5, 7.0)), ("one PE", (3.5, 6.0))])
 def test_routings_are_as_skewed_as_they_are_called(
     monkeypatch: pytest.MonkeyPatch, routing: str, busiest: tuple[float, float]
 ) -> None:
     """How many times the mean of all experts the busiest one is chosen: 4 times if one of 4 PEs has all choices."""
     monkeypatch.syspath_prepend(str(BENCHMARK.parent))
     cases = importlib.import_module("moe_cases")
-    shape = cases.Shape("", 500, 8, 64, 4, routing)
+    shape = cases.Shape("", 60, 8, 16, 2, routing)  # few: this process forks others, and starts no threads of PyTorch's
     ids = cases.choices(shape, 4, torch.Generator().manual_seed(1))
-    assert ids.shape == (4, 500, 4) and all(len(set(row)) == 4 for row in ids.flatten(0, 1).tolist())
-    counts = torch.bincount(ids.flatten(), minlength=64)
-    share = counts.max() * 64 / counts.sum()
+    assert ids.shape == (4, 60, 2) and all(len(set(row)) == 2 for row in ids.flatten(0, 1).tolist())
+    counts = torch.bincount(ids.flatten(), minlength=16)
+    share = counts.max() * 16 / counts.sum()
     assert busiest[0] <= share <= busiest[1], share
-    assert (counts[16:].sum() == 0) == (routing == "one PE")
+    assert (counts[4:].sum() == 0) == (routing == "one PE")
