@@ -18,14 +18,17 @@ def test_tiny_sizes_are_compared() -> None:
     assert result[0].stdout.startswith("moe: compared."), result.report
 
 
-@pytest.mark.parametrize(("routing", "busiest"), [("uniform", (1.0, 2.0)), ("zipf", (2.5, 7.0)), ("one PE", (3.5, 6.0))])
+@pytest.mark.parametrize(
+    ("routing", "busiest"), [("uniform", (1.0, 2.0)), ("zipf", (2.5, 7.0)), ("one PE", (3.5, 6.0))]
+)
 def test_routings_are_as_skewed_as_they_are_called(
     monkeypatch: pytest.MonkeyPatch, routing: str, busiest: tuple[float, float]
 ) -> None:
     """How many times the mean of all experts the busiest one is chosen: 4 times if one of 4 PEs has all choices."""
     monkeypatch.syspath_prepend(str(BENCHMARK.parent))
     cases = importlib.import_module("moe_cases")
-    shape = cases.Shape("", 60, 8, 16, 2, routing)  # few: this process forks others, and starts no threads of PyTorch's
+    # Few: this process forks others, and should start no threads of PyTorch's.
+    shape = cases.Shape("", 60, 8, 16, 2, routing)
     ids = cases.choices(shape, 4, torch.Generator().manual_seed(1))
     assert ids.shape == (4, 60, 2) and all(len(set(row)) == 2 for row in ids.flatten(0, 1).tolist())
     counts = torch.bincount(ids.flatten(), minlength=16)
