@@ -13,19 +13,19 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.kernels.collectives.exchanged_rows import (
-    HEADER,
     exchange_begin,
     exchange_end,
     exchange_next,
+    piece_of,
     send_rows,
     sum_of_received,
     words_in,
+    words_of_program,
 )
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import group_size
-from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -91,7 +91,7 @@ def _words(n_words: int) -> int:
 
 
 def _programs(words: int, n_pes: int, limit: int) -> int:
-    of_one: int = 4 * (HEADER.value + SLOTS.value * n_pes * words)
+    of_one = 4 * words_of_program(1, n_pes, words)
     most = _PROGRAMS if triton_dist.kind() == "gpu" else 4
     return min(most, max(1, _SLOT_BYTES // of_one), limit)
 
@@ -108,7 +108,7 @@ def warps_of(words: int) -> int:
 
 def _slots(comm: Communicator, words: int) -> torch.Tensor:
     """Of blocks of so many words. *Collective* when they are made."""
-    size = _programs(words, comm.n_pes, NO_LIMIT) * (HEADER.value + SLOTS.value * comm.n_pes * words)
+    size = _programs(words, comm.n_pes, NO_LIMIT) * words_of_program(1, comm.n_pes, words)
     return symmetric_workspace(comm, f"all_reduce, exchange, {words} words", size)
 
 
@@ -127,8 +127,7 @@ def exchange(
     words = _words(triton.cdiv(n, per_word))
     block = words * per_word
     group = group_of(words, comm.n_pes)
-    # The CPU world takes loads of more than 4 KiB for data, not for what a program polls.
-    piece = words if triton_dist.kind() == "gpu" else min(words, 1024 // group)
+    piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
     blocks = triton.cdiv(n, block)
     programs = min(blocks, _programs(words, comm.n_pes, limit))
     waits = triton.cdiv(comm.n_pes, group) * (1 if piece == words else 1 + words // piece)

@@ -19,14 +19,27 @@ __all__ = [
     "exchange_begin",
     "exchange_end",
     "exchange_next",
+    "piece_of",
     "receive_rows",
     "send_rows",
     "sum_of_received",
     "words_in",
+    "words_of_program",
 ]
 
 HEADER = tl.constexpr(32)
 """Words of a program before its slots: the number of its next slot, and a count for fences."""
+
+
+def words_of_program(messages: int, n_pes: int, words: int) -> int:
+    """Words of workspace of a program whose rounds have so many messages, rows of so many words from each PE."""
+    return int(HEADER.value + messages * SLOTS.value * n_pes * words)
+
+
+def piece_of(words: int, group: int, *, gpu: bool) -> int:
+    """How many words of a row are polled at a time, of ``group`` rows."""
+    # The CPU world takes loads of more than 4 KiB for data, not for what a program polls.
+    return words if gpu else min(words, 1024 // group)
 
 
 @triton.constexpr_function

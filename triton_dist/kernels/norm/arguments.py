@@ -12,12 +12,11 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
-from triton_dist.kernels.collectives.exchanged_rows import HEADER
+from triton_dist.kernels.collectives.exchanged_rows import piece_of, words_of_program
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.options import check_number, check_one_of
 from triton_dist.kernels.prepared import Prepared
-from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.shards import own_rows
 
@@ -184,10 +183,8 @@ def cut_for(columns: int, itemsize: int, size: int, *, gpu: bool) -> Cut:
     words = block * itemsize // 4
     pes = int(triton.next_power_of_2(size))
     group = max(1, min(pes, _WORDS_IN_REGISTERS // block))
-    # The CPU world takes loads of more than 4 KiB for data, not for what a program polls.
-    piece = words if gpu else min(words, 1024 // group)
     warps = max(4, min(32, block * group // 2048)) if gpu else 4
-    return Cut(group, piece, warps)
+    return Cut(group, piece_of(words, group, gpu=gpu), warps)
 
 
 def fits(columns: int) -> bool:
@@ -202,7 +199,7 @@ def slots_for(comm: Communicator, operation: str, messages: int, x: torch.Tensor
     Each operation has its own: a program clears, of the round before, the slots that it uses itself.
     """
     words = row_words(x)
-    size = HEADER.value + messages * SLOTS.value * comm.n_pes * words
+    size = words_of_program(messages, comm.n_pes, words)
     programs = 4
     if triton_dist.kind() == "gpu":
         programs = programs_for(cut_for(x.shape[1], x.element_size(), comm.n_pes, gpu=True), 4 * size)
