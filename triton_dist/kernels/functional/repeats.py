@@ -62,7 +62,7 @@ def _guards(group: Any) -> tuple[Guard, ...]:
     """What must hold for an operator of ``group`` to be called without the dispatcher, as data. Empty if it is not
     known of this group which communicator it will mean."""
     resolves: tuple[Guard, ...] = ()
-    if group is not None and hasattr(group, "group_name"):  # a process group, which may have been destroyed
+    if torch_api.is_process_group(group):  # which may have been destroyed
         find = functools.partial(torch_api.process_groups(), group.group_name)
         resolves = (Guard(find, "call", (), "is", group),)
     elif group is not None and not isinstance(group, (Communicator, Team)):
