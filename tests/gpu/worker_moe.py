@@ -502,6 +502,15 @@ def tensor_parallel_graphs(world: Any) -> None:
         verify_sliced(world, given, w1, w2, up, out)
 
 
+def of_whole_experts(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, w13: torch.Tensor, w2: torch.Tensor
+) -> torch.Tensor:
+    """What a layer gives tokens [T, hidden] with w13 [experts, 2, intermediate, hidden]: every expert computes all."""
+    first, second = torch.einsum("th,epih->ptei", x, w13)
+    of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(first) * second, w2)
+    return (of_all.gather(1, ids[:, :, None].expand(-1, -1, x.shape[1])) * weights[:, :, None]).sum(1)
+
+
 def tensor_parallel_layers(world: Any) -> None:
     """A module of slices against the same module of one whole expert after the other, and its gradients."""
     n, hidden, inner = world.n_pes, 256 if ON_GPU else 16, 128 if ON_GPU else 8
@@ -526,9 +535,7 @@ def tensor_parallel_layers(world: Any) -> None:
     leaves = [x[pe].clone().requires_grad_() for pe in range(n)]
     for pe in range(n):
         ids, weights = layer.route(leaves[pe])
-        first, second = torch.einsum("th,epih->ptei", leaves[pe], w13)
-        of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(first) * second, w2)
-        expected = (of_all.gather(1, ids[:, :, None].expand(-1, -1, hidden)) * weights[:, :, None]).sum(1)
+        expected = of_whole_experts(leaves[pe], ids, weights, w13, w2)
         if pe == world.pe:
             torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-4)
         loss = loss + expected.square().sum()
@@ -677,9 +684,7 @@ def shared_and_sliced_layers(world: Any) -> None:
         leaves = [x[pe].clone().requires_grad_() for pe in range(n)]
         for pe in range(n):
             ids, weights = layer.route(leaves[pe])
-            first, second = torch.einsum("th,epih->ptei", leaves[pe], w13)
-            of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(first) * second, w2)
-            expected = (of_all.gather(1, ids[:, :, None].expand(-1, -1, hidden)) * weights[:, :, None]).sum(1)
+            expected = of_whole_experts(leaves[pe], ids, weights, w13, w2)
             if pe == world.pe:
                 torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-4)
                 with torch.no_grad():

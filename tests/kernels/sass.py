@@ -1,4 +1,5 @@
-"""Which registers machine code uses under each limit of ``setmaxnreg``: along jumps, tables, calls and returns."""
+"""Machine code of warp-specialised kernels: whether it fits a Hopper GPU, and which registers it uses under each limit
+of ``setmaxnreg``, along jumps, tables, calls and returns."""
 
 from __future__ import annotations
 
@@ -8,10 +9,26 @@ from collections import defaultdict
 from pathlib import Path
 
 import triton
+from ptx import ptxas_report
 
-__all__ = ["registers_by_limit"]
+__all__ = ["ptx_that_fits", "registers_by_limit"]
+
+SHARED = 227 << 10
+"""Shared memory of a program, in bytes."""
 
 NVDISASM = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
+
+
+def ptx_that_fits(folder: Path, case: str) -> str:
+    """The PTX of ``folder/case.ptx``: nothing is spilled, registers stay within their limits, and the shared memory
+    that is named beside it exists."""
+    file = folder / f"{case}.ptx"
+    report = ptxas_report(file)
+    assert " 0 bytes spill stores" in report, (case, report)
+    assert int((folder / f"{case}.shared").read_text()) <= SHARED
+    used = registers_by_limit(file.with_suffix(".cubin"))
+    assert all(registers <= limit for limit, registers in used.items() if limit), (case, used)
+    return file.read_text()
 
 
 def registers_by_limit(cubin: Path) -> dict[int, int]:

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -393,10 +393,15 @@ def nothing_leaks() -> None:
         DRIVER.fake_fail_launches(0)
 
     counted = X, Y, A, B, C, plain, "sum", communicator_of(), communicator_of().own(Prepared), torch.bfloat16
+    leave_nothing(((made, 100_000), (gemm, 20_000), (refused, 20_000), (unknown, 20_000), (failing, 200)), counted)
+
+
+def leave_nothing(calls: Iterable[tuple[Callable[[], Any], int]], counted: tuple[Any, ...]) -> None:
+    """So many times each, calls leave no reference to what is ``counted``, and no memory."""
     library: Any = DRIVER
     library.fake_report_launches_to(None)
     try:
-        for call, times in ((made, 100_000), (gemm, 20_000), (refused, 20_000), (unknown, 20_000), (failing, 200)):
+        for call, times in calls:
             for _ in range(100):  # the communicator remembers the last calls
                 call()
             gc.collect()

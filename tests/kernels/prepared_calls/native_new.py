@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,7 +14,7 @@ import torch
 from prepared_calls import calls as given
 from prepared_calls.calls import CACHE, CACHE8, FEW, LENGTHS, NEW_RESULTS, NORM_WEIGHT, RESIDUAL, B, Q
 from prepared_calls.decode import launches
-from prepared_calls.native import learnt
+from prepared_calls.native import learnt, leave_nothing
 from prepared_calls.world import DRIVER, RECORDER, WORLD, calls, forget_plans, is_native
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
@@ -217,7 +215,6 @@ def local_calls_work_on_the_current_stream() -> None:
 
 def nothing_leaks_of_new_results() -> None:
     """Neither references nor memory nor tensors, of calls that are made, or end in an error."""
-    library: Any = DRIVER
     counted = (*(Q, CACHE, LENGTHS, RESIDUAL, NORM_WEIGHT, FEW, B), Normed, torch.bfloat16, given.BIAS)
     repeats = {name: learnt(NEW[name]) for name in ("all_reduce_norm, two_shot", "flash_decode", "norm_gemm, bias")}
     failing = repeats["all_reduce_norm, two_shot"]
@@ -229,18 +226,5 @@ def nothing_leaks_of_new_results() -> None:
         DRIVER.fake_fail_launches(0)
 
     RECORDER.all.clear()
-    library.fake_report_launches_to(None)
-    try:
-        for name, call, times in (*((name, call, 100_000) for name, call in repeats.items()), ("error", fails, 200)):
-            for _ in range(100):
-                call()
-            gc.collect()
-            before, blocks = [*map(sys.getrefcount, counted)], sys.getallocatedblocks()
-            for _ in range(times):
-                call()
-            gc.collect()
-            assert [*map(sys.getrefcount, counted)] == before, name
-            assert sys.getallocatedblocks() - blocks < times / 2, name
-    finally:
-        library.fake_report_launches_to(RECORDER._told)
+    leave_nothing((*((call, 100_000) for call in repeats.values()), (fails, 200)), counted)
     assert all(sum(calls(call).values()) == 1 for call in repeats.values()), "the public function's only"
