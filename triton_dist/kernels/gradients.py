@@ -101,7 +101,15 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             try:
                 if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
                     return result
-                return _by_python(plain, native, refusal, args, kwargs)
+                tensors = (*args, *kwargs.values()) if kwargs else args
+                if not _are_plain(tensors):
+                    _check_plain(plain.__name__, *tensors)
+                    if _needs_gradient(*tensors):
+                        raise ValueError(refusal)
+                result = plain(*args, **kwargs)
+                if native.offered is not None:
+                    native.take(name, args, kwargs, result)
+                return result
             finally:
                 if opened is not None:
                     opened.__exit__(None, None, None)
@@ -118,7 +126,6 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         name, range_name, native = plain.__name__, _range_name(plain), of_process(NativeCalls)
         native.functions.add(name)
-        refusal = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -130,7 +137,16 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
                 if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
                     return result
                 native.offered = None
-                return _by_python(plain, native, refusal, args, kwargs)
+                tensors = (*args, *kwargs.values()) if kwargs else args
+                if not _are_plain(tensors):
+                    _check_plain(plain.__name__, *tensors)
+                    if _needs_gradient(*tensors):
+                        message = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
+                        raise ValueError(message)
+                result = plain(*args, **kwargs)
+                if native.offered is not None:
+                    native.take(name, args, kwargs, result)
+                return result
             finally:
                 if opened is not None:
                     opened.__exit__(None, None, None)
@@ -174,21 +190,6 @@ def recorded(plain: Callable[_P, _R]) -> Callable[_P, _R]:
             return plain(*args, **kwargs)
 
     return function
-
-
-def _by_python(
-    plain: Callable[..., _R], native: NativeCalls, refusal: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _R:
-    """A call that C++ does not make, if it needs no gradient. What it offers to be repeated C++ takes."""
-    tensors = (*args, *kwargs.values()) if kwargs else args
-    if not _are_plain(tensors):
-        _check_plain(plain.__name__, *tensors)
-        if _needs_gradient(*tensors):
-            raise ValueError(refusal)
-    result = plain(*args, **kwargs)
-    if native.offered is not None:
-        native.take(plain.__name__, args, kwargs, result)
-    return result
 
 
 def _range_name(function: Callable[..., Any]) -> str:
