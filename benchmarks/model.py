@@ -26,6 +26,7 @@ In the CPU world nothing is timed: a tiny model runs through the same code, and 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import os
 import shutil
@@ -174,8 +175,8 @@ class Models:
         """Our styles' model and the peers', compiled and eager, as functions of the model's arguments."""
         made = contenders(*(self.sharded[name, sequence] for name in STYLES), self.mesh if sequence else None)
         if sequence:
-            return made | {name: compiled(prefill) for name, prefill in self.prefills.items()}
-        decode = compiled(self.fused_decode)
+            return made | {name: by_layers(prefill, compiled) for name, prefill in self.prefills.items()}
+        decode = by_layers(self.fused_decode, compiled)
         return made | {"ours, fused": decode, "ours, fused, dependent launches": with_dependent_launches(decode)}
 
 
@@ -191,8 +192,28 @@ def with_dependent_launches(step: Step) -> Step:
 
 def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dict[str, Step]:
     """Both, compiled and eager; with a mesh, torch's overlap as well (without gathers it has nothing to overlap)."""
-    made = {"ours": compiled(ours), "ours, eager": ours, "torch, NCCL": compiled(theirs), "torch, NCCL, eager": theirs}
-    return made if mesh is None else made | {"torch, async TP": async_tensor_parallel(theirs, mesh)}
+    made = {
+        "ours": by_layers(ours, compiled),
+        "ours, eager": ours,
+        "torch, NCCL": by_layers(theirs, compiled),
+        "torch, NCCL, eager": theirs,
+    }
+    if mesh is not None:
+        made["torch, async TP"] = by_layers(theirs, partial(async_tensor_parallel, mesh=mesh))
+    return made
+
+
+def by_layers(module: Any, change: Callable[[Any], Step]) -> Step:
+    """``change`` of a layer; of a model, a copy with each of its layers changed, so that one is compiled and not all."""
+    if isinstance(module, qwen3.Transformer):
+        changed = copy.copy(module)
+        vars(changed)["layers"] = [change(layer) for layer in module.layers]
+        return changed
+    if isinstance(module, qwen3.FusedPrefill | qwen3.FusedDecode):
+        changed = copy.copy(module)
+        changed.layer = change(module.layer)
+        return changed
+    return change(module)
 
 
 def compiled(module: Step, **options: bool) -> Step:

@@ -31,6 +31,7 @@ which stays a partial sum until something needs it, as PyTorch has it.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import torch
@@ -130,8 +131,7 @@ def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> No
 
 def _overlapping(module: nn.Module, kind: type[_Parallel], style: Any, mesh: DeviceMesh) -> nn.Module:
     """``module`` with the forward of ``kind``, and still of its own class."""
-    # A class with a forward, as FSDP's: torch.compile traces it, and a copy of the module keeps it.
-    module.__class__ = type(f"{kind.__name__[1:]}{type(module).__name__}", (kind, type(module)), {})
+    module.__class__ = _overlapping_class(kind, type(module))
     layer = cast("_Parallel", module)
     layer.parallel_mesh = mesh
     layer.parallel_group = mesh.get_group().group_name
@@ -139,6 +139,15 @@ def _overlapping(module: nn.Module, kind: type[_Parallel], style: Any, mesh: Dev
     layer.parallel_output = style.output_layouts[0]
     layer.returns_local = style.use_local_output
     return layer
+
+
+@functools.cache
+def _overlapping_class(kind: type[_Parallel], of: type[nn.Module]) -> type[nn.Module]:
+    """A class with a forward, as FSDP's: torch.compile traces it, and a copy of the module keeps it.
+
+    One for all such modules: what is compiled for one layer of a model serves the others, whose types are compared.
+    """
+    return type(f"{kind.__name__[1:]}{of.__name__}", (kind, of), {})
 
 
 class _Parallel(nn.Module):

@@ -214,6 +214,21 @@ def check_compile(world: Any) -> None:
         close(traced.grad, eager.grad)
 
 
+def check_blocks_compiled_one_by_one(world: Any) -> None:
+    """As is usual for models of many equal blocks: what is compiled for the first serves the others."""
+    mesh = mesh_of(world)
+    plan = {
+        "up": ("ColwiseParallel", {"input_layouts": Shard(1)}),
+        "down": ("RowwiseParallel", {"output_layouts": Shard(1)}),
+    }
+    blocks = [apply(tensor_parallel, MLP(world.n_pes, True), mesh, plan) for _ in range(3)]
+    torch._dynamo.utils.counters.clear()
+    x = torch.randn(2, 3, FEATURES)
+    for block in blocks:
+        close(torch.compile(block, backend="aot_eager", fullgraph=True)(x), block(x))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 def check_state_and_copies(world: Any) -> None:
     """The layer is still an nn.Linear with PyTorch's parameters; copies work; training changes them."""
     model, mesh = nn.Sequential(nn.Linear(4, 2 * world.n_pes)), mesh_of(world)
