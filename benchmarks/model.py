@@ -204,7 +204,7 @@ def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dic
 
 
 def by_layers(module: Any, change: Callable[[Any], Step]) -> Step:
-    """``change`` of a layer; of a model, a copy with each of its layers changed, so that one is compiled and not all."""
+    """``change`` of a layer; of a model, a copy with each layer changed: then one layer is compiled and not all."""
     if isinstance(module, qwen3.Transformer):
         changed = copy.copy(module)
         vars(changed)["layers"] = [change(layer) for layer in module.layers]

@@ -35,10 +35,15 @@ SOURCES = {
         "2026-11-23-2xh200-gemms-rows.json",
         "2026-11-25-2xh200-gemms-all-reduce.json",
         "2026-11-25-2xh200-gemms-5120.json",
+        "2026-11-26-2xh200-gemms-7168.json",
         "2026-11-25-2xh200-norm.json",
         "2026-11-25-2xh200-norm-shards.json",
     ),
-    "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-gemms.json"),
+    "nvidia-h200-4.json": (
+        "2026-11-21-4xh200-collectives.json",
+        "2026-11-26-4xh200-all-reduce.json",
+        "2026-11-21-4xh200-gemms.json",
+    ),
 }
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20}
 

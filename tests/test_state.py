@@ -59,7 +59,7 @@ CACHES = {
     "gpu/p2p.py: _layout": "installed files",
     "gpu/waiting_kernels.py: is_inside": "names of files",
     "kernels/cuda.py: driver": "installed files",
-    "kernels/device.py: _gpu": "the machine",
+    "tensor_parallel.py: _overlapping_class": "classes of modules",
     "triton_api/common.py: device_properties": "the machine",
     "stream_operations.py: library": "installed files",
     "native_calls.py: _loaded": "installed files",

@@ -131,7 +131,8 @@ def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> No
 
 def _overlapping(module: nn.Module, kind: type[_Parallel], style: Any, mesh: DeviceMesh) -> nn.Module:
     """``module`` with the forward of ``kind``, and still of its own class."""
-    module.__class__ = _overlapping_class(kind, type(module))
+    # mypy compares __hash__ of the instances.
+    module.__class__ = _overlapping_class(kind, type(module))  # type: ignore[arg-type]
     layer = cast("_Parallel", module)
     layer.parallel_mesh = mesh
     layer.parallel_group = mesh.get_group().group_name

@@ -16,16 +16,15 @@ import tile_order
 import torch
 
 from triton_dist import kernels
-from triton_dist.kernels import device
 from triton_dist.kernels.attention import flash_decode
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.world.gpus import Gpu
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(2)
-H200 = device.Gpu("a GPU that is not there", (9, 0), 132, 227 << 10, 50 << 20)
-device._gpu = lambda index: H200  # type: ignore[assignment]
+WORLD.gpu = Gpu("a GPU that is not there", (9, 0), 132, 227 << 10, 50 << 20)
 
 
 def launched(step: tile_order.Step) -> int:

@@ -10,6 +10,7 @@ out.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -762,10 +763,11 @@ def main() -> int:
     with triton_dist.init() as world:
         checks = CHECKS if communicator_of().grid.hosts > 1 else CHECKS + BY_LOAD_AND_STORE
         for check in [check for check in checks if check.__name__ in (sys.argv[1:] or check.__name__)]:
+            begin = time.monotonic()
             check(world)
             triton_dist.barrier_all()
             if world.pe == 0:
-                print(f"PASS {check.__name__}", flush=True)
+                print(f"PASS {check.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
     return 0
 
 

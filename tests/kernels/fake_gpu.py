@@ -250,10 +250,11 @@ def begin_world(n_pes: int) -> Any:
     from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
     from triton_dist.gpu.module_state import LoadedModules
     from triton_dist.gpu.world import GpuWorld
-    from triton_dist.kernels import communicator, device
+    from triton_dist.kernels import communicator
     from triton_dist.process_state import of_process
     from triton_dist.world.base import World
     from triton_dist.world.current import Current
+    from triton_dist.world.gpus import Gpu
     from triton_dist.world.groups import GroupMemory
 
     class FakeWorld(GpuWorld):
@@ -263,6 +264,7 @@ def begin_world(n_pes: int) -> Any:
             launch.exchange = lambda call, text: [text] * n_pes
             World.__init__(self, launch)
             self.device = torch.device("cpu")
+            self.gpu = Gpu("a GPU that is not there", (9, 0), 132, 227 << 10)
             self.compared: list[str] = []
             self._calls: Any = SimpleNamespace(forget=lambda name: None, close=lambda: None)
             self._bindings = Bindings()
@@ -299,8 +301,6 @@ def begin_world(n_pes: int) -> Any:
             of_process(LoadedModules).unbind()
 
     leave_out_machine_code()
-    gpu = device.Gpu("a GPU that is not there", (9, 0), 132, 227 << 10)
-    device._gpu = lambda index: gpu  # type: ignore[assignment]
     communicator._capture = lambda stream: None
     world = of_process(Current).world = FakeWorld()
     return world

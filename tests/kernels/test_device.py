@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,37 +9,21 @@ import pytest
 import torch
 
 import triton_dist
-from triton_dist import triton_api
 from triton_dist.kernels import device
 from triton_dist.kernels.gemm import portable, small_m, small_m_tile
 from triton_dist.kernels.gemm.hopper import launch
+from triton_dist.world.gpus import Gpu
 
 
-def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer took a millisecond of every gemm_reduce_scatter."""
-    asked: list[int] = []
-
-    def properties(index: int) -> dict[str, int]:
-        asked.append(index)
-        return {"multiprocessor_count": 132, "max_shared_mem": 227 << 10}
-
-    def capability(index: int) -> tuple[int, int]:
-        asked.append(index)
-        return (9, 0)
-
-    monkeypatch.setattr(triton_api, "device_properties", properties)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H200")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(L2_cache_size=50 << 20))
-    monkeypatch.setattr(device, "_gpu", functools.cache(device._gpu.__wrapped__))
-    monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(device=torch.device("cuda", 3)))
+def test_kernels_are_cut_for_what_all_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing asks the driver: its answer took a millisecond of every gemm_reduce_scatter."""
+    gpu = Gpu("H200", (9, 0), 132, 227 << 10)
+    monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(gpu=gpu))
     monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
     comm: Any = SimpleNamespace(n_pes=2)
     half = torch.zeros(16, 64, dtype=torch.float16)
-    for _ in range(3):
-        assert portable.programs() == 132 and small_m_tile.by_tma(half) and launch.fits(comm, half, half, half)
-        assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2, False) == 8
-    assert asked == [3, 3], "for its properties and its capability, once each"
+    assert portable.programs() == 132 and small_m_tile.by_tma(half) and launch.fits(comm, half, half, half)
+    assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2, False) == 8
 
 
 def test_another_current_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Who gets which GPU, who may share one, and which NVSHMEM is refused: decided without any GPU here."""
+"""Who gets which GPU, who may share one, what kernels are cut for, which NVSHMEM is refused: without any GPU here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu import world as gpu
 from triton_dist.gpu.device_choice import choose_device
+from triton_dist.world.gpus import Gpu, agree
 
 
 class FakeLaunch(Launch):
@@ -17,7 +19,7 @@ class FakeLaunch(Launch):
 
     other = ""
 
-    def exchange(self, key: str, value: str) -> list[str]:
+    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None) -> list[str]:
         return [self.other, value]
 
 
@@ -66,6 +68,23 @@ def test_no_gpu(gpus: pytest.MonkeyPatch) -> None:
     gpus.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(RuntimeError, match="PyTorch sees no GPU: set TRITON_DIST_WORLD=cpu"):
         choose_device(launch("GPU-0 0"))
+
+
+def test_gpus_that_differ_are_cut_for_alike() -> None:
+    """A PE with 132 programs would wait for programs that one with 114 does not have."""
+    mine = Gpu("H100 SXM", (9, 0), 132, 227 << 10, 50 << 20)
+    theirs = '["H100 PCIe", [9, 0], 114, 232448, 52428800]'
+    assert agree(launch(theirs), mine) == Gpu("H100 SXM", (9, 0), 114, 227 << 10, 50 << 20)
+    older = '["A100", [8, 0], 108, 166912, 41943040]'
+    assert agree(launch(older), mine) == Gpu("H100 SXM", (8, 0), 108, 163 << 10, 40 << 20)
+    newer = '["B200", [10, 0], 148, 232448, 0]'
+    assert agree(launch(newer), mine) == Gpu("H100 SXM", (9, 0), 132, 227 << 10, 0)
+
+
+@pytest.mark.parametrize("said", ["[]", '["H100", [9], 132, 1, 1]', '["H100", [9, 0], -1, 1, 1]', "no JSON"])
+def test_what_is_no_gpu_is_refused(said: str) -> None:
+    with pytest.raises(RuntimeError, match="the GPU of PE 0 is invalid"):
+        agree(launch(said), Gpu("H100", (9, 0), 132, 227 << 10))
 
 
 def test_two_versions_of_nvshmem() -> None:

@@ -1,4 +1,4 @@
-"""Which GPU a PE takes, and whether PEs may share one."""
+"""Which GPU a PE takes, what it has, and whether PEs may share one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import warnings
 
 import torch
 
-from triton_dist import environment
+from triton_dist import environment, triton_api
 from triton_dist.bootstrap.launch import Launch
+from triton_dist.world.gpus import Gpu
 
-__all__ = ["choose_device", "why_not_nvshmem"]
+__all__ = ["choose_device", "gpu_at", "why_not_nvshmem"]
 
 
 def choose_device(launch: Launch) -> tuple[torch.device, bool]:
@@ -42,6 +43,18 @@ def choose_device(launch: Launch) -> tuple[torch.device, bool]:
             stacklevel=4,
         )
     return device, shared
+
+
+def gpu_at(index: int) -> Gpu:
+    """The GPU of this number in this process."""
+    properties = triton_api.device_properties(index)
+    return Gpu(
+        torch.cuda.get_device_name(index),
+        torch.cuda.get_device_capability(index),
+        properties["multiprocessor_count"],
+        properties["max_shared_mem"],
+        getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0),
+    )
 
 
 def why_not_nvshmem(shared: bool, status: int) -> str:

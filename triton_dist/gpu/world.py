@@ -24,7 +24,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.compiler import transport
 from triton_dist.compiler.device_library import nvshmem_bitcode
 from triton_dist.gpu import module_state, nvshmem_api, p2p
-from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
+from triton_dist.gpu.device_choice import choose_device, gpu_at, why_not_nvshmem
 from triton_dist.gpu.heap import GpuHeap, rounded
 from triton_dist.gpu.host_ops import GpuHostOps
 from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory, launcher_of_repeats
@@ -39,6 +39,7 @@ from triton_dist.torch_api import current_device_index, device_indices
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls, group_memory_size
 from triton_dist.world.calls import CallComparison
+from triton_dist.world.gpus import agree
 from triton_dist.world.groups import GroupMemory, HostGroup
 from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
@@ -75,6 +76,7 @@ class GpuWorld(World):
         self._nvshmem, self._bindings = nvshmem_api.load()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
+        self.gpu = agree(launch, gpu_at(self.device.index))
         sync_bytes = rounded(p2p.sync_bytes())  # beside what users may allocate
         for_groups = group_memory_size(launch)
         beside = sync_bytes + for_groups

@@ -1,58 +1,26 @@
-"""Properties of this PE's GPU. They are cached, since some queries of the driver take a millisecond."""
+"""What kernels are cut for, and whether tensors and devices are what they take."""
 
 from __future__ import annotations
-
-import functools
-from dataclasses import dataclass
 
 import torch
 
 import triton_dist
-from triton_dist import environment, triton_api
+from triton_dist import environment
 from triton_dist.kernels.options import check_int
 from triton_dist.world.current import current_world
+from triton_dist.world.gpus import Gpu
 
 __all__ = [
-    *("LAZY", "NO_LIMIT", "Gpu", "check_current_device", "check_sm_margin", "gpu", "has_gpu_sizes", "is_lazy", "sms"),
+    *("LAZY", "NO_LIMIT", "check_current_device", "check_sm_margin", "gpu", "has_gpu_sizes", "is_lazy", "sms"),
 ]
 
 NO_LIMIT = 1 << 30
 """Of programs that a kernel may have."""
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU.
-
-    Attributes:
-        name, capability: as in PyTorch.
-        multiprocessors: their number.
-        shared_memory: largest shared memory of a program, in bytes.
-        l2_bytes: of the L2 cache; 0 if PyTorch does not say.
-    """
-
-    name: str
-    capability: tuple[int, int]
-    multiprocessors: int
-    shared_memory: int
-    l2_bytes: int = 0
-
-
 def gpu() -> Gpu:
-    """This PE's GPU, in a GPU world."""
-    return _gpu(current_world().device.index)
-
-
-@functools.cache
-def _gpu(index: int) -> Gpu:
-    properties = triton_api.device_properties(index)
-    return Gpu(
-        torch.cuda.get_device_name(index),
-        torch.cuda.get_device_capability(index),
-        properties["multiprocessor_count"],
-        properties["max_shared_mem"],
-        getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0),
-    )
+    """What the GPUs of all PEs have, with the name of this PE's, in a GPU world."""
+    return current_world().gpu
 
 
 LAZY = (
@@ -68,7 +36,7 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 
 
 def sms() -> int:
-    """The number of SMs of this PE's GPU; 4 in the CPU world, or ``TRITON_DIST_CPU_SMS``."""
+    """The number of SMs that every PE's GPU has; 4 in the CPU world, or ``TRITON_DIST_CPU_SMS``."""
     if triton_dist.kind() == "cpu":
         return environment.get("TRITON_DIST_CPU_SMS") or 4
     return gpu().multiprocessors

@@ -22,6 +22,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.native_calls import Guard
 from triton_dist.world.allocations import Allocation, AllocationRegistry
+from triton_dist.world.gpus import Gpu
 from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 from triton_dist.world.host_ops import HostOps
 from triton_dist.world.hosts import Host, find_hosts
@@ -65,6 +66,9 @@ class World(ABC):
 
     device: torch.device
     """Where this PE's symmetric tensors live and its kernels run."""
+
+    gpu: Gpu
+    """What the GPUs of all PEs have, with the name of this PE's, for which kernels are cut; in a GPU world."""
 
     finalized: bool = False
     """Whether the world has ended."""
