@@ -34,8 +34,8 @@ _PORTABLE = 1.5
 _TILED = 0.97
 """What part of the time that its tiles take by the rates of config.py a Hopper kernel takes."""
 _SUMMED = 0.93
-"""What part of the estimate of a ring a ring of sums for all PEs takes: 0.84 to 0.99 with 512 to 1024 rows on H200s, 0.91
-to 1.03 on H100s."""
+"""What part of the estimate of a ring a ring of sums for all PEs takes: 0.84 to 0.99 with 512 to 1024 rows on H200s,
+0.91 to 1.03 on H100s."""
 _PIECES = 1.15
 """How many times as long it takes to load up to 112 rows by pieces as all 128."""
 _MASKED = 2.85e-9
