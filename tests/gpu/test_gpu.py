@@ -95,6 +95,12 @@ def test_hugging_face(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 4, run.stdout
 
 
+def test_profilers(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_profilers.py", env=CHECKS)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 3, run.stdout
+
+
 def test_mixture_of_experts(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout

@@ -1,4 +1,4 @@
-"""Each fused GEMM and each collective with a second stream, on more streams than torch has: one PE's part.
+"""Each fused GEMM, each collective with a second stream, and `exchange`, on more streams than torch has: a PE's part.
 
     torchrun --nproc-per-node 2 tests/gpu/worker_streams.py
 
@@ -49,6 +49,8 @@ def operations(world: World) -> dict[str, tuple[Callable[[], object], torch.Tens
         call = partial(kernels.gemm_reduce_scatter, a, b, scattered, algorithm=algorithm)
         found[f"gemm_reduce_scatter, {algorithm}"] = call, scattered
     part, out = matrix(1 << 10, 1 << 8, 7 + pe).view(-1), triton_dist.zeros(n_pes << 18, dtype=torch.bfloat16)
+    total = torch.empty_like(part)
+    found["all_reduce, exchange"] = partial(kernels.all_reduce, part, out=total, algorithm="exchange"), total
     found["all_gather, copy_engine"] = partial(kernels.all_gather, out, part, algorithm="copy_engine"), out
     parts = matrix(n_pes << 10, 1 << 8, 9 + pe).view(-1)
     found["all_to_all, copy_engine"] = partial(kernels.all_to_all, out, parts, algorithm="copy_engine"), out
