@@ -14,6 +14,7 @@ BETWEEN_GPUS = [  # of two or more; the last two are of one GPU, started likewis
     *(
         "model_backward.py",
         "norm.py",
+        "scales.py",
         "decode.py",
         "moe.py",
         "taxes.py",

@@ -71,8 +71,8 @@ def dispatch(
 
     With ``num_sms`` tokens go in rounds, as there, also in backward. ``topk_weights`` get their gradient from
     :func:`combine`; the result's ``weights`` have none. fp8 has none either. There are no ``buffer`` and
-    ``expert_capacity``, whose rows would be overwritten or be missing where a gradient needs them, and no ``sm_margin``:
-    ``num_sms`` is what leaves SMs to other kernels, in backward, too.
+    ``expert_capacity``, whose rows would be overwritten or be missing where a gradient needs them, and no
+    ``sm_margin``: ``num_sms`` is what leaves SMs to other kernels, in backward, too.
     """
     check_sizes("dispatch", num_experts, max_tokens, align, capacity, num_sms)
     size, name = groups.resolve(group)
