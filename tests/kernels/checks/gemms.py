@@ -6,6 +6,7 @@ import warnings
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from harness import main as run
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import functional
+from triton_dist.kernels.gemm import gemm_all_scatter as scatters
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 from triton_dist.kernels.gemm.small_m import fits_small_m
@@ -59,6 +61,22 @@ def check_gemm_all_scatter(world: Any) -> None:
         triton_dist.free(out)
 
     example()
+
+
+def check_products_that_are_too_large_for_words(world: Any) -> None:
+    """Without overlap, such are sent between barriers. Smaller ones, and parts of a word, come side by side."""
+    for rows, columns in ((3, 1), (5, 3), (7, 2), (1, 16)):
+        parts = [matrix(5, columns, pe, torch.bfloat16) for pe in range(world.n_pes)]
+        a, out = (
+            matrix(rows, 5, 1, torch.bfloat16),
+            triton_dist.empty(rows, columns * world.n_pes, dtype=torch.bfloat16),
+        )
+        expected = a.float() @ torch.cat(parts, 1).float()
+        for fits in (True, False):
+            with mock.patch.object(scatters, "fits_words", return_value=fits):
+                kernels.gemm_all_scatter(a, parts[world.pe], out.fill_(7), algorithm="bulk_synchronous")
+            same(out, expected)
+            triton_dist.barrier_all()
 
 
 def check_all_gather_gemm(world: Any) -> None:

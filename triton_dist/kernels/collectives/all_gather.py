@@ -1,6 +1,7 @@
 """All-gather: every PE's input, in PE order, in every PE's output. Bytes are moved, of any dtype.
 
-``low_latency``, for small inputs: the LL protocol, through slots of every PE to the output; one latency in all.
+``low_latency``, for small inputs: the LL protocol, through slots of every PE to the output; one latency in all. It can
+also put matrices side by side (``row``), as GEMMs whose columns are shared want it.
 ``push``, for larger ones: a barrier; every program loads its blocks of the input once and stores them to all outputs;
 a barrier. Every PE begins its rounds of stores with another peer, so that no PE is stored to by all. ``copy_engine``:
 the same with a copy for each peer between stream barriers, which leaves the multiprocessors free.
@@ -49,7 +50,7 @@ __all__ = ["ALGORITHMS", "all_gather", "all_gather_parts"]
 
 
 @triton.jit
-def all_gather_low_latency(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def all_gather_low_latency(output, input, slots, trace, n, total, row, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
@@ -62,7 +63,11 @@ def all_gather_low_latency(output, input, slots, trace, n, total, MEMBERS: tl.co
     gathered = receive(slice, number, BLOCK, MEMBERS, trace, 0)
     ranks = tl.arange(0, gathered.shape[0])[:, None]
     there = (ranks < N_PES) & are_in_part(offsets[None, :], ranks, n, total)
-    tl.store(output + ranks.to(tl.int64) * n + offsets[None, :], gathered.to(output.dtype.element_ty), mask=there)
+    if row is None:
+        places = ranks.to(tl.int64) * n + offsets[None, :]
+    else:  # of each rank's row i the row i of the output
+        places = (offsets // row * row)[None, :] * N_PES + ranks * row + (offsets % row)[None, :]
+    tl.store(output + places, gathered.to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
@@ -203,7 +208,9 @@ def low_latency(
     block: int = 0,
     num_warps: int = 0,
     part: int = 0,
+    row: int | None = None,
 ) -> Launch | None:
+    """Of words. With ``row`` inputs are matrices of so many columns, which lie side by side in ``output``."""
     n, n_pes = part or input.numel(), comm.n_pes
     if not fits(n, n_pes, limit):
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
@@ -218,6 +225,7 @@ def low_latency(
         trace,
         n,
         output.numel() if part else None,
+        row,
         comm.members,
         block,
         num_warps=num_warps or warps_of(block),

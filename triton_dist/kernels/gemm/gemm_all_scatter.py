@@ -13,11 +13,15 @@ import torch
 import triton
 
 import triton_dist
+from triton_dist.kernels.arguments import words
+from triton_dist.kernels.collectives.all_gather import low_latency
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
+from triton_dist.kernels.gemm.few_columns import few_columns, fits_words
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
@@ -50,7 +54,8 @@ def gemm_all_scatter(call: Call) -> Computation:
     ``a`` is [M, K], the same on every PE, ``b`` [K, N / n_pes], this PE's columns of B, and ``out`` [M, N], or
     [M, N / 2] with the activation ``swiglu``, symmetric.
 
-    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap. Over several hosts an all-gather sends them.
+    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap. Up to 512 KiB go by the LL protocol, which
+      needs no barrier; over several hosts an all-gather sends them.
     - ``producer_consumer``: two kernels on two streams; the GEMM has most of the GPU and sets a flag for each tile, the
       other waits for the flags and sends.
     - ``copy_engine``: the same, but the copy engine is the consumer, so that all multiprocessors compute. For Hopper
@@ -66,10 +71,11 @@ def gemm_all_scatter(call: Call) -> Computation:
     if call.comm.grid.hosts > 1:
         return Computation(out, gemm.c, {"bulk_synchronous": partial(scatter_between_hosts, gemm, out)})
     on_hopper = _hopper_fits(gemm)
+    functions = _FUNCTIONS | {"bulk_synchronous": partial(_bulk_synchronous, out)}
     return Computation(
         out,
         gemm.c,
-        {name: _needs(name, on_hopper, gemm.sm_margin) or partial(_FUNCTIONS[name], gemm) for name in _preferred()},
+        {name: _needs(name, on_hopper, gemm.sm_margin) or partial(functions[name], gemm) for name in _preferred()},
     )
 
 
@@ -102,8 +108,10 @@ def _hopper_fits(gemm: Operands) -> bool:
     return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and takes(gemm)
 
 
-def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
+def _bulk_synchronous(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
     comm, mine = gemm.comm, _columns_of(gemm)
+    if fits_words(gemm.c.shape[0], gemm.c.shape[1] * gemm.c.element_size(), comm.n_pes, _limit(gemm)):
+        return _side_by_side(out, gemm)
     entered = stream_barrier(comm)
     multiplied = local_gemm(gemm)
     sent = portable.send(comm, gemm.c, None, portable.programs(gemm.sm_margin))
@@ -113,6 +121,24 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
         (sent, lambda call: (call.out[:, mine],)),
         (stream_barrier(comm), nothing),
     )
+
+
+def _side_by_side(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
+    """The product in memory of its own, then an all-gather that puts the PEs' columns side by side."""
+    comm, (rows, columns) = gemm.comm, gemm.c.shape
+    product = few_columns(comm).view(gemm.c.dtype)[: rows * columns].view(rows, columns)
+    multiplied = local_gemm(gemm._replace(c=product))
+    to, source = words("gemm_all_scatter", columns * gemm.c.element_size(), out, product)
+    sent = low_latency(comm, to, source, limit=_limit(gemm), row=source.numel() // rows)
+    return steps(
+        (multiplied, lambda call: call._replace(out=product)),
+        (sent, lambda call: (call.out, product)),
+    )
+
+
+def _limit(gemm: Operands) -> int:
+    """Of programs that send."""
+    return portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
 
 
 def _producer_consumer(gemm: Operands) -> Sequence[Step] | None:
@@ -192,7 +218,6 @@ def _warp_specialized(gemm: Operands) -> Launch | None:
 
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {
-    "bulk_synchronous": _bulk_synchronous,
     "producer_consumer": _producer_consumer,
     "copy_engine": send_by_copy_engine,
     "fused_sequential": _fused_sequential,

@@ -15,6 +15,7 @@ import torch
 
 from triton_dist.kernels.collectives import model as collective
 from triton_dist.kernels.gemm.config import WIRE, flops, ring_rows, tiled_seconds
+from triton_dist.kernels.gemm.few_columns import fits_words
 from triton_dist.kernels.shards import each_of
 
 __all__ = ["Gemm", "estimates"]
@@ -178,8 +179,11 @@ def _all_scatter(gemm: Gemm) -> dict[str, float]:
     tail = sent / max(4, gemm.m * gemm.n / (132 * 128 * 128))  # of the last round of tiles, which nothing hides
     barriers = 2 * _BARRIER
     portable = gemm.seconds * _PORTABLE
+    bulk = 2 * (_BARRIER + _LAUNCH) + gemm.alone + _LAUNCH + sent
+    if fits_words(gemm.m, gemm.n * gemm.result.itemsize, gemm.n_pes):
+        bulk = gemm.alone + collective.low_latency(gemm.nbytes * (gemm.n_pes - 1))
     return {
-        "bulk_synchronous": 2 * (_BARRIER + _LAUNCH) + gemm.alone + _LAUNCH + sent,
+        "bulk_synchronous": bulk,
         "producer_consumer": 3 * _LAUNCH + barriers + max(portable * _COMM_PROGRAMS, 1.08 * sent) + tail,
         "copy_engine": 20 * _US + max(gemm.ours, sent) + max(10 * _US * gemm.n_pes, tail),
         "fused_sequential": 2 * _LAUNCH + barriers + portable + 0.5 * sent + tail,
