@@ -267,7 +267,7 @@ def check_moe_many_tokens(world: Any) -> None:
     calls and halves of calls take turns in the same slots."""
     many = 40
     for sm_margin, tokens in enumerate(some(([40, 0, 1], [39, 40, 17], [1, 40, 23], [0, 0, 0]))):
-        for routing, top_k, local in (("any", 3, 5), ("one", 1, 1)):
+        for routing, top_k, local in some((("any", 3, 5), ("one", 1, 1))):
             chosen = case(world, tokens, top_k=top_k, local=local, routing=routing, seed=sm_margin, max_tokens=many)
             for halves in (False, True, False):
                 exchange(world, chosen, halves=halves, sm_margin=sm_margin)

@@ -98,9 +98,9 @@ def check_several_chunks(world: Any) -> None:
         chosen = case(world, tokens, top_k=3, routing=routing, seed=seed, max_tokens=24)
         exchange(world, chosen, halves=seed % 2 == 0, align=1 + 3 * (seed % 2))
     chosen = case(world, [24, 3], top_k=3, seed=7, max_tokens=24)
-    exchange(world, chosen, num_sms=2)
-    exchange(world, chosen, num_sms=1, align=4)
-    every = [case(world, [24, 9], top_k=3, seed=seed, max_tokens=24) for seed in range(3)]
+    for num_sms, align in some(((1, 4), (2, 1))):
+        exchange(world, chosen, num_sms=num_sms, align=align)
+    every = [case(world, [24, 9], top_k=3, seed=seed, max_tokens=24) for seed in some(range(3))]
     for chosen, found in [(chosen, dispatched(world, chosen)) for chosen in every]:  # no combine between them
         verify_dispatch(world, chosen, found, 1)
 
