@@ -8,6 +8,7 @@ where their tests are.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from triton_dist.testing import Result
 __all__ = ["CheckFiles", "checks_of"]
 
 
+@functools.cache
 def checks_of(file: Path) -> list[str]:
     """The checks that a file imports and defines, in its order, read from its text: it may need another world."""
     names: list[str] = []

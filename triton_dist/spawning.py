@@ -6,6 +6,7 @@ GPU world it is a new process, since a process that has asked for GPUs cannot be
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import selectors
@@ -124,9 +125,10 @@ def _called(function: Callable[..., Any], args: Sequence[Any]) -> bytes:
 
 
 def _in_forks(function: Callable[..., Any], n_pes: int, args: Sequence[Any], timeout: float) -> list[_Outcome]:
-    from triton_dist.bootstrap.launchers.tcp import open_store  # here, since it takes a second
+    from triton_dist.bootstrap.launchers import tcp  # here, since it takes a second
 
-    _store, port = open_store("127.0.0.1", timeout)  # it ends with this variable
+    listener = tcp.listen("127.0.0.1")
+    port = listener.getsockname()[1]
     sys.stdout.flush()
     sys.stderr.flush()
     forks: list[Fork] = []
@@ -134,22 +136,41 @@ def _in_forks(function: Callable[..., Any], n_pes: int, args: Sequence[Any], tim
     try:
         for pe in range(n_pes):
             reader, writer = os.pipe()
-            pid = os.fork()
+            pid = _fork()
             if pid == 0:
-                for other in (*readers, reader):
+                for other in (*readers, reader, listener.detach()):
                     os.close(other)
                 _become_pe(pe_environment(pe, n_pes, port), function, args, writer)
             os.close(writer)
             readers.append(reader)
             forks.append(Fork(pid))
+        # The store starts a thread, so it comes after the forks: a fork would inherit what that thread has locked
+        # at that moment, in the C library for instance, and nothing would ever unlock it there.
+        _store = tcp.serve(listener, "127.0.0.1", timeout)  # it ends with this variable
         reports = _read_all(readers, time.monotonic() + timeout)
     finally:
+        listener.close()
         kill_all(forks)
         for reader in readers:
             os.close(reader)
     outcomes = [_Outcome(pe, data, forks[pe].returncode, moment) for pe, (data, moment) in enumerate(reports)]
     _check_time(outcomes, timeout)
     return outcomes
+
+
+def _fork() -> int:
+    """``os.fork()``. Objects of the calling process are never collected in the child: the finalizer of a store, for
+    instance, waits for a thread that does not exist there."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()
+    return pid
 
 
 def _check_time(outcomes: Sequence[_Outcome], timeout: float) -> None:

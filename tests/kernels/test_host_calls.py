@@ -115,7 +115,8 @@ CHECKS = (
 )
 SLOW = (
     *("all_calls_with_bias_and_residual_are_prepared", "all_calls_with_scales_are_prepared"),
-    "calls_of_other_dtypes_and_layouts_are_prepared",
+    *("calls_of_other_dtypes_and_layouts_are_prepared", "calls_of_other_dtypes_in_steps_are_prepared"),
+    "experts_of_fp8_between_hosts_are_prepared",
 )
 """They compile each kernel of a GEMM with each epilogue, and for other operands."""
 Results = Callable[[tuple[str, ...]], dict[str, str]]

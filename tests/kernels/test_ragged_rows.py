@@ -24,7 +24,10 @@ from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule
 from triton_dist.kernels.shards import each_of, shard_of
 
-ROWS = (1, 7, 33, 64, 100, 128, 200, 333, 777, 1024)
+ROWS = (
+    *(1, 7, 100, 128, 333, 1024),
+    *(pytest.param(rows, marks=pytest.mark.slow) for rows in (33, 64, 200, 777)),
+)
 COLUMNS, K, PROGRAMS = 208, 64, 16
 
 

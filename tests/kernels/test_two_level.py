@@ -50,7 +50,7 @@ SLOW = {
             *("gemm_all_scatter", "gradients"),
         )
     )
-    + tuple(f"two_level_moe-2-{name}" for name in LONG),
+    + tuple(f"two_level_moe-2-{name}" for name in (*LONG, "several_chunks")),
     "3x1": ("two_level_gemms-3", "two_level_moe-3"),
     "2x2": (
         *("two_level-4-elements_of_all_types_and_sizes_are_moved", "two_level-4-elements_are_reduced"),

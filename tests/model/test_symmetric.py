@@ -88,7 +88,9 @@ BROADCASTS = """
 """The last two take three rounds. On hosts of four, PEs come to the last program's barriers in another order."""
 
 
-@pytest.mark.parametrize(("n_pes", "per_host"), [(6, 2), (12, 4), (16, 2)])
+@pytest.mark.parametrize(
+    ("n_pes", "per_host"), [(12, 4), *(pytest.param(n, 2, marks=pytest.mark.slow) for n in (6, 16))]
+)
 def test_expanded_broadcasts_take_what_whole_ones_do(times: Times, n_pes: int, per_host: int) -> None:
     """A root has no equal, so two programs of every PE run."""
     whole = times(BROADCASTS, "whole", n_pes, per_host)

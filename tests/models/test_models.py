@@ -20,8 +20,9 @@ HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a f
 FILES_OF_TWO = "transformer.py", "experts.py", "compiled.py", "hugging_face.py", "serving.py"
 RUNS = dict.fromkeys(FILES_OF_TWO, (2,))
 SLOW = (
-    "compiled-2",
-    "experts-2-training_of_experts_in_bfloat16",
+    *("compiled-2", "hugging_face-2-compile"),
+    *("experts-2-training_of_experts_in_bfloat16", "experts-2-training_with_skewed_routing"),
+    "experts-2-prefill_and_decode_with_skewed_routing",
     *(f"transformer-2-{name}_in_float32" for name in ("training_of_sequences", "prefill_and_decode")),
 )
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
@@ -55,7 +56,7 @@ def test_compiled_without_a_world() -> None:
     assert result[0].stdout.splitlines() == [f"passed: {what}" for what in ("forward", "backward", "compiled")]
 
 
-@pytest.mark.parametrize("config", ["tiny", "tiny-moe"])
+@pytest.mark.parametrize("config", [pytest.param("tiny", marks=pytest.mark.slow), "tiny-moe"])
 def test_the_benchmark_s_sides_compute_alike(config: str) -> None:
     """All that run in the CPU world, against the unsharded model; the others say why they do not."""
     arguments = [ROOT / "benchmarks/model.py", "--layers", "1", "--config", config]

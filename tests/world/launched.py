@@ -23,6 +23,7 @@ if "group" in sys.argv:
             triton_dist.init(**arguments)
         except RuntimeError as error:
             print(error)
+        dist.barrier()  # a rank that ends early breaks those that are still connecting to it
         sys.exit()
 for turn in range(2):
     with triton_dist.init(**arguments) as world:
@@ -37,3 +38,5 @@ for turn in range(2):
     sys.stdout.flush()
     if "comm" in sys.argv:
         arguments = {}
+if "group" in sys.argv:
+    dist.barrier()

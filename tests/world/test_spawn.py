@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from forking import launch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +60,62 @@ def test_the_caller_may_have_computed_with_threads() -> None:
     a = torch.rand(300, 300)
     a @ a
     assert spawn(lambda: float((torch.ones(300, 300) @ torch.ones(300, 300)).sum()), 2) == [300.0**3] * 2
+
+
+def test_no_thread_of_the_call_runs_while_it_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that a thread holds at that moment would never be released in the fork: PE 2 of three never came."""
+    fork, seen = os.fork, []
+
+    def n_threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    def counting() -> int:
+        seen.append(n_threads())
+        return fork()
+
+    before = n_threads()
+    monkeypatch.setattr(os, "fork", counting)
+    assert spawn(triton_dist.my_pe, 3) == [0, 1, 2]
+    assert len(seen) == 3 and max(seen) <= before
+
+
+def test_pes_collect_nothing_that_the_caller_has_left() -> None:
+    """The finalizer of a store, for instance, ends a process that does not have the store's thread."""
+    ended = []
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            ended.append(os.getpid())
+
+    def function() -> int:
+        gc.collect()
+        return len(ended)
+
+    gc.disable()
+    try:
+        Cycle()
+        assert spawn(function, 2) == [0, 0] and not ended
+    finally:
+        gc.enable()
+
+
+def test_after_a_world_of_the_caller() -> None:
+    """PEs do not talk through the store of the launch that the calling process was a PE of."""
+    program = """
+import triton_dist
+from triton_dist.testing import spawn
+with triton_dist.init() as world:
+    pe = world.pe
+if pe == 0:
+    print(spawn(lambda: (triton_dist.my_pe(), triton_dist.n_pes()), 3))
+with triton_dist.init():
+    triton_dist.barrier_all()
+"""
+    result = launch(["-c", program], 2).check()
+    assert result[0].stdout == "[(0, 3), (1, 3), (2, 3)]\n"
 
 
 def test_the_first_error_with_its_pe() -> None:

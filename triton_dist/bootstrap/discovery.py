@@ -36,6 +36,13 @@ class Sources:
         """How many worlds this process has had from each launch, by its key. Every PE counts alike."""
         self.stores: dict[str, Store] = {}
         """The store of each launch. One of the PEs may hold it."""
+        self._inherited: list[dict[str, Store]] = []
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a child of fork(), which is no PE of these launches: two processes cannot share a connection."""
+        self._inherited.append(self.stores)  # kept, since a store's end waits for its thread, which the child lacks
+        self.worlds, self.stores = Counter(), {}
 
 
 def discover(group: Any = None, comm: Any = None) -> Launch:

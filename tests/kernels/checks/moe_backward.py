@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 from harness import main as run
-from harness import raises
+from harness import raises, some
 from moe_layers import OPS, dense, leaf, routed, same, whole
 
 from triton_dist.kernels import moe
@@ -72,7 +72,7 @@ class Given:
 def check_backward_has_the_bits_of_separate_steps(world: Any) -> None:
     """Whatever wants a gradient, with any number of tokens, of many also, and in rounds."""
     wanted = ((0, 1, 2, 3), (0,), (1,), (2,), (3,), (0, 2), (1, 3))
-    for i, which in enumerate(wanted):
+    for i, which in enumerate(some(wanted)):
         dtype = (torch.bfloat16, torch.float32)[i % 2]
         given = Given(world, (7, 0, 3, 5)[(i + world.pe) % 4], i, dtype)
         if i % 3 == 0:  # by senders and receivers, with the sums of the layer's backward in halves
@@ -158,7 +158,7 @@ def check_backward_of_backward(world: Any) -> None:
         hidden = torch.nn.functional.silu(gate) * up
         return functional.combine(functional.grouped_gemm(hidden, w2.transpose(1, 2), *groups), received, weights)
 
-    for of_weights in (True, False):
+    for of_weights in some((True, False)):
         all_of = [leaf(x), leaf(weights), leaf(w13), leaf(w2)]
         if not of_weights:
             all_of[1] = weights
@@ -244,7 +244,7 @@ def check_backward_of_slices_gathers_once(world: Any) -> None:
 def check_backward_of_slices_has_the_bits_of_separate_calls(world: Any) -> None:
     """Of an all_gather for each gradient, also where PEs have no tokens, and numbers left in memory are none."""
     n = world.n_pes
-    for step, tokens in enumerate((7, 0, world.pe, 3)):
+    for step, tokens in enumerate(some((7, 3, 0, world.pe))):
         for dtype in (torch.bfloat16, torch.float32):
             for weighted in (True, False):
                 routing, weights, a, b, grad = sliced(world, tokens, step, dtype)

@@ -10,7 +10,7 @@ import torch
 from deep_ep import check_deep_ep_low_latency
 from deep_ep import dispatch_and_combine as deep_ep_pair
 from harness import main as run
-from harness import raises
+from harness import raises, some
 from moe import (
     Case,
     case,
@@ -93,13 +93,14 @@ of_one_host.verify_combine = verify_combine  # the checks of one host expect the
 
 def check_several_chunks(world: Any) -> None:
     """Of tokens, also the last ones not whole; PEs without tokens; each half by kernels of its own."""
-    for seed, (tokens, routing) in enumerate((([19, 0, 8, 24], "any"), ([24], "one"), ([9, 17], "some"), ([0], "any"))):
+    cases = (([19, 0, 8, 24], "any"), ([24], "one"), ([9, 17], "some"), ([0], "any"))
+    for seed, (tokens, routing) in enumerate(some(cases)):
         chosen = case(world, tokens, top_k=3, routing=routing, seed=seed, max_tokens=24)
         exchange(world, chosen, halves=seed % 2 == 0, align=1 + 3 * (seed % 2))
     chosen = case(world, [24, 3], top_k=3, seed=7, max_tokens=24)
-    exchange(world, chosen, num_sms=2)
-    exchange(world, chosen, num_sms=1, align=4)
-    every = [case(world, [24, 9], top_k=3, seed=seed, max_tokens=24) for seed in range(3)]
+    for num_sms, align in some(((1, 4), (2, 1))):
+        exchange(world, chosen, num_sms=num_sms, align=align)
+    every = [case(world, [24, 9], top_k=3, seed=seed, max_tokens=24) for seed in some(range(3))]
     for chosen, found in [(chosen, dispatched(world, chosen)) for chosen in every]:  # no combine between them
         verify_dispatch(world, chosen, found, 1)
 

@@ -201,5 +201,6 @@ REPEATS = {
     *("gemm_all_reduce, fused, by columns", "gemm_all_reduce, fused, without TMA", "gemm_all_reduce, fused, silu"),
     *("gemm_all_reduce, ring, fp8", "gemm_all_reduce, ring, gelu", "gemm_all_scatter, swiglu"),
     *("dispatch, fp8", "all_gather_grouped_gemm, fp8", "flash_decode, pages, fp8"),
+    *("dispatch, rounds by TMA, fp8, buffer 1", "dispatch in halves, fp8", "flash_decode_projection, 300 requests"),
 }
 """Those whose kernels are another call's with another dtype, layout or activation; compiling them takes long."""

@@ -36,6 +36,14 @@ def _launches(call: Callable[[], object], memory: torch.Tensor | None) -> list[A
 
 def experts_between_hosts_are_prepared() -> None:
     """The same launches as of an ordinary call, which hand each other the call's own tensors."""
+    _are_prepared(fp8=False)
+
+
+def experts_of_fp8_between_hosts_are_prepared() -> None:
+    _are_prepared(fp8=True)
+
+
+def _are_prepared(*, fp8: bool) -> None:
     with two_hosts() as comm:
         sizes = EXPERTS | {"group": comm}
         dispatches: dict[str, Callable[[], Any]] = {
@@ -48,6 +56,8 @@ def experts_between_hosts_are_prepared() -> None:
             ),
         }
         for name, call in dispatches.items():
+            if ("fp8" in name) != fp8:
+                continue
             received = call()
             combines: tuple[Callable[[], Any], ...] = ()
             if "fp8" not in name:

@@ -226,5 +226,5 @@ def nothing_leaks_of_new_results() -> None:
         DRIVER.fake_fail_launches(0)
 
     RECORDER.all.clear()
-    leave_nothing((*((call, 100_000) for call in repeats.values()), (fails, 200)), counted)
+    leave_nothing((*((call, 20_000) for call in repeats.values()), (fails, 200)), counted)
     assert all(sum(calls(call).values()) == 1 for call in repeats.values()), "the public function's only"

@@ -15,7 +15,7 @@ from triton_dist.bootstrap.deadline import within
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["open_store", "store"]
+__all__ = ["listen", "open_store", "serve", "store"]
 
 _MARK = "triton_dist/PE 0"
 """The key that marks a store as opened by a PE 0."""
@@ -56,13 +56,31 @@ def open_store(host: str, seconds: float) -> tuple[Store, int]:
     Raises:
         RuntimeError: the store cannot be opened. OSError: ``host`` is not an address of this host.
     """
+    listener = listen(host)
+    port = listener.getsockname()[1]
+    return serve(listener, host, seconds), port
+
+
+def listen(host: str) -> socket.socket:
+    """A socket at ``host``, on a port that the system picks. PEs may connect from now on; :func:`serve` answers them.
+
+    Raises:
+        OSError: ``host`` is not an address of this host.
+    """
+    return _listen(host, 0)
+
+
+def serve(listener: socket.socket, host: str, seconds: float) -> Store:
+    """A new store that owns ``listener``, of :func:`listen`. It starts a thread.
+
+    Raises:
+        RuntimeError: the store cannot be opened.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listener = _listen(host, 0)
-    port = listener.getsockname()[1]
-    limit = timedelta(seconds=seconds)
+    port, limit = listener.getsockname()[1], timedelta(seconds=seconds)
     fd = listener.detach()  # now owned by the store
-    return TCPStore(host, port, None, True, limit, wait_for_workers=False, master_listen_fd=fd), port
+    return TCPStore(host, port, None, True, limit, wait_for_workers=False, master_listen_fd=fd)
 
 
 def _connect(host: str, port: int, seconds: float) -> Store:
