@@ -86,11 +86,11 @@ def accumulate_scaled(
     of_a = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), last) * a_step
     sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
     products = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
-    first_of_a = gl.load(a + of_a + begin, cache_modifier=CACHE)
-    factors = first_of_a * gl.load(b + begin * b_step)
+    next_of_a = gl.load(a + of_a + begin, cache_modifier=CACHE)
+    next_of_b = gl.load(b + begin * b_step)
     if b_of_half is not None:
         in_half = (gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT)) >= COLUMNS // 2)[None, :]
-        half_factors = first_of_a * gl.load(b_of_half + begin * b_step)
+        next_of_half = gl.load(b_of_half + begin * b_step)
     for k in range(begin, end):
         stage = await_full(operands, step, CONFIG)
         b_block = operands.b.index(stage)
@@ -98,19 +98,22 @@ def accumulate_scaled(
             b_block = b_block.permute((1, 0))
         block = operands.a.index(stage * CONFIG.groups + GROUP)
         products = warpgroup_mma(block, b_block, products, use_acc=False, is_async=True)
-        # The next block's scales are in flight while this one is multiplied; behind the last, this one's again.
+        # The next block's scales are in flight while this one is multiplied; behind the last, this one's again. This
+        # one's are used behind its instructions, so that the first ones of a tile do not hold these up.
+        this_of_a = next_of_a
+        this_of_b = next_of_b
         following = gl.minimum(k + 1, end - 1)
         next_of_a = gl.load(a + of_a + following, cache_modifier=CACHE)
         next_of_b = gl.load(b + following * b_step)
         if b_of_half is not None:
+            this_of_half = next_of_half
             next_of_half = gl.load(b_of_half + following * b_step)
         products = warpgroup_mma_wait(0, (products,))
         mbarrier.arrive(operands.empty.index(stage))
+        factors = (this_of_a * this_of_b)[:, None]
         if b_of_half is not None:
-            sums += products * gl.where(in_half, half_factors[:, None], factors[:, None])
-            half_factors = next_of_a * next_of_half
+            sums += products * gl.where(in_half, (this_of_a * this_of_half)[:, None], factors)
         else:
-            sums += products * factors[:, None]
-        factors = next_of_a * next_of_b
+            sums += products * factors
         step += 1
     return sums, step
