@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "kernels"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -20,15 +21,15 @@ WORLD = fake_gpu.begin_world(1)
 SHAPE = grouped_gemm.Shape("tiny", 4, 128, 256, True)
 
 
-def case_of(rows: int) -> grouped_gemm.Case:
+def case_of(rows: int, form: str = "none") -> grouped_gemm.Case:
     counts = torch.full((SHAPE.experts,), rows)
-    return grouped_gemm.Case(SHAPE, counts, grouped_gemm.matrices(SHAPE, WORLD.device))
+    return grouped_gemm.Case(SHAPE, counts, grouped_gemm.matrices(SHAPE, WORLD.device, form))
 
 
-def launches(rows: int) -> dict[str, int]:
+def launches(sides: dict[str, Any]) -> dict[str, int]:
     """How many launches each side is that is ours."""
     found = {}
-    for name, step in grouped_gemm.sides_of(case_of(rows), True).items():
+    for name, step in sides.items():
         if name.startswith("ours"):
             before = DRIVER.fake_launches()
             step(0)
@@ -37,13 +38,14 @@ def launches(rows: int) -> dict[str, int]:
 
 
 def every_candidate_is_launched() -> None:
-    found = launches(8)
+    found = launches(grouped_gemm.sides_of(case_of(8), True))
     assert len(found) == 1 + len(grouped_gemm.CONFIGS) + len(grouped_gemm.TILES), found
     assert set(found.values()) == {1}, found
 
 
 def small_tiles_are_left_out_with_many_rows() -> None:
-    assert set(launches(1024)) == {"ours", "ours, 128 x 256, 3 stages", "ours, 128 x 128, 6 stages"}
+    found = launches(grouped_gemm.sides_of(case_of(1024), True))
+    assert set(found) == {"ours", "ours, 128 x 256, 3 stages", "ours, 128 x 128, 6 stages"}
 
 
 def swiglu_is_one_launch() -> None:
@@ -54,7 +56,41 @@ def swiglu_is_one_launch() -> None:
         assert DRIVER.fake_launches() == before + 1
 
 
-CHECKS = (every_candidate_is_launched, small_tiles_are_left_out_with_many_rows, swiglu_is_one_launch)
+def fp8_stands_beside_the_portable_kernel() -> None:
+    for form, configs in (("rows", 4), ("blocks", 2)):  # tiles of 256 columns leave no registers for a block's sums
+        case = case_of(8, form)
+        found = launches(grouped_gemm.sides_of(case, True))
+        assert {"ours", "ours, portable"} <= set(found) and set(found.values()) == {1}, found
+        assert sum(" stages" in name for name in found) == configs, found
+        of_swiglu = launches(grouped_gemm.swiglu_sides_of(case))
+        assert of_swiglu == {"ours": 1, "ours, two kernels": 2, "ours, portable": 1}, of_swiglu
+
+
+def dense_gemms_have_the_same_scales() -> None:
+    for form in ("rows", "blocks"):
+        case = case_of(48, form)
+        b = case.b[0].t(), case.matrices.of_expert(0)
+        sides = grouped_gemm.dense_sides((case.a, case.a_scales), b, form, case.out)
+        assert launches(sides) == {"ours, one matrix": 1}
+        assert next(iter(sides)).startswith("torch._scaled_mm")
+
+
+def expected_results_have_their_scales() -> None:
+    """Quantised operands differ from those of bfloat16 by their rounding."""
+    exact = case_of(5).expected().float()
+    for form in ("rows", "blocks"):
+        error = (case_of(5, form).expected().float() - exact).abs().max().item()
+        assert 0 < error < 0.1 * exact.abs().max().item(), (form, error)
+
+
+CHECKS = (
+    every_candidate_is_launched,
+    small_tiles_are_left_out_with_many_rows,
+    swiglu_is_one_launch,
+    fp8_stands_beside_the_portable_kernel,
+    dense_gemms_have_the_same_scales,
+    expected_results_have_their_scales,
+)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from ops.grouped_gemms import grouped_gemms_with_scales_of_blocks
 
 import triton_dist
 from triton_dist.kernels import moe
@@ -285,6 +286,7 @@ def graphs_of_rounds(world: Any) -> None:
 def grouped_gemms(world: Any) -> None:
     for columns in (768, 400) if ON_GPU else (24,):  # which fill tiles, and not
         grouped_gemms_of(world, columns)
+    grouped_gemms_with_scales_of_blocks(world)
 
 
 def grouped_gemms_of(world: Any, columns: int) -> None:
@@ -316,10 +318,6 @@ def grouped_gemms_of(world: Any, columns: int) -> None:
         b_scales=of_columns,
     )  # fmt: skip
     torch.testing.assert_close(found.float(), expected * scales, rtol=1e-2, atol=0.0)
-    ones = torch.ones(sum(counts), -(-inner // 128), device=device)
-    of_blocks = torch.full((len(counts), -(-columns // 128), ones.shape[1]), 2.0, device=device)
-    found = moe.grouped_gemm(a.to(FP8), b.to(FP8), offsets, counted, a_scales=ones, b_scales=of_blocks)
-    assert torch.equal(found, (2 * expected).bfloat16())
 
 
 def layers_and_gradients(world: Any, num_sms: int = 0) -> None:

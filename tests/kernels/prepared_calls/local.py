@@ -14,6 +14,7 @@ OFFSETS = torch.tensor([0, 3, 3, 16, 17], dtype=torch.int32)
 ROWS = torch.zeros(17, 64).bfloat16()
 COLUMNS, LINES = torch.zeros(4, 32, 64).bfloat16().transpose(1, 2), torch.zeros(4, 64, 32).bfloat16()
 ROWS8, COLUMNS8 = ROWS.to(torch.float8_e4m3fn), COLUMNS.mT.to(torch.float8_e4m3fn).mT
+BLOCKS = {"a_scales": torch.ones(17, 1), "b_scales": torch.ones(4, 1, 1)}
 SCALES = {"a_scales": torch.ones(17, 1), "b_scales": torch.ones(4, 32)}
 
 
@@ -24,6 +25,7 @@ def grouped_gemms_are_launched_again() -> None:
         lambda: moe.grouped_gemm(ROWS, LINES, OFFSETS, COUNTS, out=out),
         lambda: moe.grouped_gemm(ROWS, COLUMNS, OFFSETS, COUNTS, out=halves, swiglu=True),
         lambda: moe.grouped_gemm(ROWS8, COLUMNS8, OFFSETS, COUNTS, out=out, **SCALES),
+        lambda: moe.grouped_gemm(ROWS8, COLUMNS8, OFFSETS, COUNTS, out=out, **BLOCKS),
     ):
         WORLD.own(LocalLaunches).close()
         call()
@@ -60,6 +62,12 @@ def tiles_are_those_for_expected_rows() -> None:
 
 def portable_grouped_gemms_take_the_ordinary_path() -> None:
     rows, matrices = ROWS.float(), COLUMNS.float()
-    for _ in range(2):
-        found = calls(lambda: moe.grouped_gemm(rows, matrices, OFFSETS, COUNTS))
-        assert found["JITFunction.run"] == 1
+    lines8 = COLUMNS8.contiguous()  # of K, which tensor cores do not take
+    for call in (
+        lambda: moe.grouped_gemm(rows, matrices, OFFSETS, COUNTS),
+        lambda: moe.grouped_gemm(ROWS8, lines8, OFFSETS, COUNTS, **BLOCKS),
+        lambda: moe.grouped_gemm(ROWS8, COLUMNS8, OFFSETS, COUNTS, swiglu=True, **BLOCKS),  # of 16 gates
+        lambda: moe.grouped_gemm(ROWS8, COLUMNS8, OFFSETS, COUNTS, out_dtype=torch.float32, **BLOCKS),
+    ):
+        for _ in range(2):
+            assert calls(call)["JITFunction.run"] == 1

@@ -1,7 +1,7 @@
 """Grouped GEMM: rows that are grouped by expert, each group times its expert's matrix.
 
 The kernel here is plain Triton, for any GPU, any size and the CPU world. What Hopper's TMA and tensor cores take goes
-to the warp-specialised kernel of ``gemm/hopper/grouped_gemm.py``.
+to the warp-specialised kernel of ``gemm/hopper/grouped_gemm.py``, whose ``fits_grouped`` says what that is.
 
 ``c[r] = a[r] · b[e]`` for the rows r of expert e, which begin at ``offsets[e]``; there are ``counts[e]`` of them. Both
 are read on the GPU, so the number of tiles is not known to the host: the kernel is persistent. Its programs take tiles
@@ -216,7 +216,7 @@ def grouped_gemm(
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
         if hopper.fits_grouped(a, b, out, scales, swiglu):
-            config = config_for(expected_rows, swiglu)
+            config = config_for(expected_rows, swiglu, of_blocks=scales == "blocks")
             made = hopper.run_grouped(a, b, out, a_scales, b_scales, offsets, counts, config, programs())
             known.keep(signature, made, (out.shape, out.dtype))
             return out
@@ -258,13 +258,14 @@ def multiply_tiles(
     )  # fmt: skip
 
 
-def config_for(average: int, swiglu: bool = False) -> Config:
+def config_for(average: int, swiglu: bool = False, of_blocks: bool = False) -> Config:
     """The tile of the Hopper kernel for so many rows an expert, from measurements (docs/decisions/0073).
 
-    Narrow tiles are many, so that all programs end at about the same time.
+    Narrow tiles are many, so that all programs end at about the same time. They leave room for the sums of a block,
+    which with scales ``of_blocks`` take registers beside those of a tile.
     """
     block_m, stages, groups = (64, 8, 1) if average <= _FEW else (128, 6, 2)
-    return Config(block_m, 128, stages, groups, fold=1 + swiglu)
+    return Config(block_m, 128, stages, groups, fold=1 + swiglu, of_blocks=of_blocks)
 
 
 def portable_tile(operand: torch.dtype, result: torch.dtype, scales: str, average: int, shared_memory: int) -> Tile:

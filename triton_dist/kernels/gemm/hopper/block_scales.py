@@ -15,11 +15,11 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 
 from triton_dist.kernels.gemm.hopper.buffers import await_full
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END
-from triton_dist.kernels.gemm.hopper.scales import scaled_rows
+from triton_dist.kernels.gemm.hopper.scales import scaled_origin
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, OPERANDS, record_event, time
 from triton_dist.kernels.gemm.hopper.work import field
 
-__all__ = ["BlockFactors", "accumulate_blocks"]
+__all__ = ["BlockFactors", "accumulate_blocks", "accumulate_scaled"]
 
 _BLOCK = gl.constexpr(128)
 
@@ -43,19 +43,7 @@ def accumulate_blocks(
     GROUP: gl.constexpr, operands, work, unit, step, scale, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
 ):
     """The sums of a unit's products, each block's times its scales, and the step after it."""
-    ROWS: gl.constexpr = CONFIG.group_m
-    COLUMNS: gl.constexpr = CONFIG.block_n
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0],
-        warps_per_cta=[gl.num_warps(), 1],
-        instr_shape=[16, COLUMNS, 256 // operands.a.dtype.primitive_bitwidth],
-    )
-    rows, column = scaled_rows(GROUP, work, unit, scale, LAYOUT, CONFIG)
-    # Offsets are of 32 bits, as registers are few: 2^31 scales are of 2^38 elements.
-    of_a = rows * scale.of.a_step
-    of_b = scale.of.b + column // _BLOCK
-    sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
-    products = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    row, column = scaled_origin(GROUP, work, unit, scale, CONFIG)
     begin = field(work, unit, K_BEGIN)
     end = field(work, unit, K_END)
     began = time(trace)
@@ -64,22 +52,68 @@ def accumulate_blocks(
     began = time(trace)
     # Only now: the load warp has waited for the peers' rows, and for their scales with them. These are read from the L2
     # cache, since a line of the L1 cache may hold rows that have arrived since.
-    factors = gl.load(scale.of.a + of_a + begin, cache_modifier=".cg") * gl.load(of_b + begin * scale.of.b_step)
+    sums, step = accumulate_scaled(
+        GROUP, operands, scale.of.a, row, scale.rows - 1, scale.of.a_step, scale.of.b + column // _BLOCK, None,
+        scale.of.b_step, begin, end, step, ".cg", CONFIG, B_BY_COLUMNS,
+    )  # fmt: skip
+    record_event(trace, unit, COMPUTE + GROUP, began)
+    return sums, step
+
+
+@gluon.jit
+def accumulate_scaled(
+    GROUP: gl.constexpr, operands, a, row, last, a_step, b, b_of_half, b_step, begin, end, step, CACHE: gl.constexpr,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+):  # fmt: skip
+    """The sums of the products of the next blocks, from ``begin`` to ``end``, each block's times its scales, and the
+    step after them.
+
+    Args:
+        a, a_step: scales of rows, of which a row's are contiguous; CACHE is how they are read.
+        row, last: the group's first row, and the last one that has scales. Rows behind it take that one's, and their
+            sums are not stored.
+        b, b_step: scales of the blocks of these columns, one for all of a tile, or for the first half of its columns if
+            ``b_of_half`` has those of the second.
+    """
+    ROWS: gl.constexpr = CONFIG.group_m
+    COLUMNS: gl.constexpr = CONFIG.block_n
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[gl.num_warps(), 1],
+        instr_shape=[16, COLUMNS, 256 // operands.a.dtype.primitive_bitwidth],
+    )
+    # Offsets are of 32 bits, as registers are few: 2^31 scales are of 2^38 elements.
+    of_a = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), last) * a_step
+    sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    products = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    next_of_a = gl.load(a + of_a + begin, cache_modifier=CACHE)
+    next_of_b = gl.load(b + begin * b_step)
+    if b_of_half is not None:
+        in_half = (gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT)) >= COLUMNS // 2)[None, :]
+        next_of_half = gl.load(b_of_half + begin * b_step)
     for k in range(begin, end):
         stage = await_full(operands, step, CONFIG)
-        b = operands.b.index(stage)
+        b_block = operands.b.index(stage)
         if B_BY_COLUMNS:
-            b = b.permute((1, 0))
+            b_block = b_block.permute((1, 0))
         block = operands.a.index(stage * CONFIG.groups + GROUP)
-        products = warpgroup_mma(block, b, products, use_acc=False, is_async=True)
-        # The next block's scales are in flight while this one is multiplied; behind the last, this one's again.
+        products = warpgroup_mma(block, b_block, products, use_acc=False, is_async=True)
+        # The next block's scales are in flight while this one is multiplied; behind the last, this one's again. This
+        # one's are used behind its instructions, so that the first ones of a tile do not hold these up.
+        this_of_a = next_of_a
+        this_of_b = next_of_b
         following = gl.minimum(k + 1, end - 1)
-        next_of_a = gl.load(scale.of.a + of_a + following, cache_modifier=".cg")
-        next_of_b = gl.load(of_b + following * scale.of.b_step)
+        next_of_a = gl.load(a + of_a + following, cache_modifier=CACHE)
+        next_of_b = gl.load(b + following * b_step)
+        if b_of_half is not None:
+            this_of_half = next_of_half
+            next_of_half = gl.load(b_of_half + following * b_step)
         products = warpgroup_mma_wait(0, (products,))
         mbarrier.arrive(operands.empty.index(stage))
-        sums += products * factors[:, None]
-        factors = next_of_a * next_of_b
+        factors = (this_of_a * this_of_b)[:, None]
+        if b_of_half is not None:
+            sums += products * gl.where(in_half, (this_of_a * this_of_half)[:, None], factors)
+        else:
+            sums += products * factors
         step += 1
-    record_event(trace, unit, COMPUTE + GROUP, began)
     return sums, step

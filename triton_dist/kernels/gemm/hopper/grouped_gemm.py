@@ -10,6 +10,9 @@ loading B, and the bytes in flight never drain between tiles.
 
 The tensor cores take 64 rows at a time, but only rows that exist, rounded up to 16, are loaded. What lies behind them
 in shared memory gives sums that are not stored. A group without rows in its half of a tile multiplies nothing.
+
+Operands of fp8 may have scales of rows, by which the sums of a tile are multiplied; or of blocks, by which those of
+each block along K are (``block_scales.py``).
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 import triton_dist
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config, block_k
-from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
 from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.block_scales import accumulate_scaled
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, await_full, make_operand_ring
 from triton_dist.kernels.gemm.hopper.launch import RESULTS, addressable, descriptor, operand_maps, tile_map
 from triton_dist.kernels.gemm.hopper.load import PIECE, load_b, pieces_of
@@ -49,6 +53,9 @@ __all__ = [
     "store_rows",
     "swiglu",
 ]
+
+
+_BLOCK = gl.constexpr(SCALE_BLOCK)
 
 
 class Groups(NamedTuple):
@@ -197,19 +204,18 @@ def _multiply(
         row, column = place_of(groups, tile, first, rows, CONFIG)
         left = rows - row - GROUP * CONFIG.group_m
         if left > 0:
-            sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
             begin = gl.load(groups.offsets + expert)
             row += GROUP * CONFIG.group_m
-            if a_scales is not None:
-                sums = _scaled(
-                    sums,
-                    a_scales + begin + row,
-                    b_scales + expert.to(gl.int64) * (CONFIG.fold * N),
-                    left,
-                    column,
-                    N,
-                    CONFIG,
-                )
+            if CONFIG.of_blocks:
+                sums, step = _accumulate_blocks(
+                    GROUP, operands, a_scales, b_scales, groups, expert, begin + row, left, column, N, step, CONFIG,
+                    B_BY_COLUMNS,
+                )  # fmt: skip
+            else:
+                sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
+                if a_scales is not None:
+                    of_columns = b_scales + expert.to(gl.int64) * (CONFIG.fold * N)
+                    sums = _scaled(sums, a_scales + begin + row, of_columns, left, column, N, CONFIG)
             if CONFIG.fold == 2:
                 sums = swiglu(sums, c_map.dtype)
             store_rows(GROUP, sums, tiles, c_map, c, begin, row, None, left, column * CONFIG.c_columns, N)
@@ -220,6 +226,29 @@ def _multiply(
         tile += gl.num_programs(0)
         expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
     tma.store_wait(0)
+
+
+@gluon.jit
+def _accumulate_blocks(
+    GROUP: gl.constexpr, operands, a_scales, b_scales, groups, expert, row, left, column, N, step,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+):  # fmt: skip
+    """The sums of a group's rows of a tile, of which ``left`` from ``row`` on are the expert's, each block's times its
+    scales; and the step after them.
+
+    Columns of a tile, and those of gates and of up in it, begin at a multiple of their number, so that each lie in one
+    block of scales. What an expert has not is not read, as it may be behind the last row.
+    """
+    of_expert = b_scales + (expert * gl.cdiv(CONFIG.fold * N, _BLOCK)).to(gl.int64) * groups.k_steps
+    at = column * CONFIG.c_columns
+    of_b = of_expert + at // _BLOCK * groups.k_steps
+    of_half = None
+    if CONFIG.fold == 2:
+        of_half = of_expert + (N + at) // _BLOCK * groups.k_steps
+    return accumulate_scaled(
+        GROUP, operands, a_scales, row, row + left - 1, groups.k_steps, of_b, of_half, 1, 0, groups.k_steps, step, "",
+        CONFIG, B_BY_COLUMNS,
+    )  # fmt: skip
 
 
 @gluon.jit
@@ -296,10 +325,13 @@ def _flat(b: torch.Tensor) -> torch.Tensor | None:
 
 def fits_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: str, swiglu: bool = False) -> bool:
     """Whether this kernel computes it: on a Hopper GPU, results of 16-bit floats, operands of these or of fp8, in rows
-    that TMA can address, without scales of blocks. fp8 and SwiGLU take contiguous columns of B."""
+    that TMA can address. fp8 and SwiGLU take contiguous columns of B. With both and scales of blocks, gates and up have
+    a multiple of 64 columns each: the 64 of up in a tile have one scale then."""
     if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
         return False
-    if scales == "blocks" or c.dtype not in RESULTS or ((a.dtype in FP8 or swiglu) and b.stride(1) != 1):
+    if scales == "blocks" and swiglu and b.shape[2] % SCALE_BLOCK:
+        return False
+    if c.dtype not in RESULTS or ((a.dtype in FP8 or swiglu) and b.stride(1) != 1):
         return False
     flat = _flat(b)
     if flat is None or not addressable(a) or not addressable(c):

@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 from triton_dist.kernels.gemm.hopper.layout import PE
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of
 
-__all__ = ["RowFactors", "scale_rows", "scaled_rows", "scales_of"]
+__all__ = ["RowFactors", "scale_rows", "scaled_origin", "scales_of"]
 
 
 class RowFactors(NamedTuple):
@@ -44,22 +44,23 @@ def scales_of(scale, a, padding=None):
 
 
 @gluon.jit
-def scaled_rows(GROUP: gl.constexpr, work, unit, scale, LAYOUT: gl.constexpr, CONFIG: gl.constexpr):
-    """The rows of A of a group's sums of a unit, in this layout of sums, and their first column of B.
-
-    Rows that A lacks are its last one: they have its scales, and their products are zero.
-    """
+def scaled_origin(GROUP: gl.constexpr, work, unit, scale, CONFIG: gl.constexpr):
+    """The first row of A and column of B of a group's sums of a unit, as scales are numbered."""
     row, column = sums_origin(*tile_of(work, unit), GROUP, CONFIG)
     if scale.padding is not None:
         row -= field(work, unit, PE) * scale.padding
-    return gl.minimum(row + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT)), scale.rows - 1), column
+    return row, column
 
 
 @gluon.jit
 def scale_rows(GROUP: gl.constexpr, sums, scale, work, unit, CONFIG: gl.constexpr):
-    """A group's sums of a unit that finishes its tile, times the scales of their rows and columns."""
+    """A group's sums of a unit that finishes its tile, times the scales of their rows and columns.
+
+    Rows that A lacks are its last one: they have its scales, and their products are zero.
+    """
     LAYOUT: gl.constexpr = sums.type.layout
-    rows, column = scaled_rows(GROUP, work, unit, scale, LAYOUT, CONFIG)
+    row, column = scaled_origin(GROUP, work, unit, scale, CONFIG)
+    rows = gl.minimum(row + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT)), scale.rows - 1)
     columns = gl.minimum(column + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT)), scale.of.columns - 1)
     # Past the L1 cache, whose lines may hold rows of peers that have arrived since. The load warp has waited for them.
     of_a = gl.load(scale.of.a + rows, cache_modifier=".cg")
