@@ -36,6 +36,8 @@ SOURCES = {
         "2026-11-25-2xh200-gemms-all-reduce.json",
         "2026-11-25-2xh200-gemms-5120.json",
         "2026-11-26-2xh200-gemms-7168.json",
+        "2026-11-26-2xh200-scatter-8192.json",
+        "2026-11-26-2xh200-scatter-5120.json",
         "2026-11-25-2xh200-norm.json",
         "2026-11-25-2xh200-norm-shards.json",
     ),
@@ -43,6 +45,7 @@ SOURCES = {
         "2026-11-21-4xh200-collectives.json",
         "2026-11-26-4xh200-all-reduce.json",
         "2026-11-21-4xh200-gemms.json",
+        "2026-11-26-4xh200-scatter-5120.json",
     ),
 }
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20}

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from triton import profiler as proton
 
 import triton_dist
 from triton_dist import kernels
@@ -61,6 +60,8 @@ def nvtx_ranges(world: Any) -> None:
 
 
 def proton_s_session(world: Any) -> None:
+    from triton import profiler as proton  # here, since not every build of Triton has it
+
     call = learnt_calls(world)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"pe{world.pe}"

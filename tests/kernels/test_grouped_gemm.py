@@ -167,4 +167,5 @@ def test_tiles_grow_with_rows() -> None:
     few, many = config_for(128), config_for(129)
     assert (few.block_m, few.groups, many.block_m, many.groups) == (64, 1, 128, 2)
     assert config_for(128, swiglu=True).c_columns == few.block_n // 2
-    assert config_for(128, of_blocks=True) == replace(few, of_blocks=True)
+    assert config_for(40, of_blocks=True) == replace(few, of_blocks=True)
+    assert config_for(41, of_blocks=True) == replace(many, of_blocks=True)

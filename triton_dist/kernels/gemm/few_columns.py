@@ -9,7 +9,10 @@ from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.protocols.ll import LL_PROGRAMS, LL_WORDS, fits
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 
-__all__ = ["few_columns", "fits_words"]
+__all__ = ["FEW_BYTES", "few_columns", "fits_words"]
+
+FEW_BYTES = 4 * LL_PROGRAMS * LL_WORDS
+"""Of the largest such product on GPUs; in the CPU world, which exchanges smaller blocks, it is smaller."""
 
 
 def fits_words(rows: int, row_bytes: int, n_pes: int, limit: int = NO_LIMIT) -> bool:
@@ -20,4 +23,4 @@ def fits_words(rows: int, row_bytes: int, n_pes: int, limit: int = NO_LIMIT) -> 
 
 def few_columns(comm: Communicator) -> torch.Tensor:
     """Memory for any such product, in bytes, which calls overwrite. *Collective* the first time."""
-    return symmetric_buffer(comm, "matrix: few columns", 4 * LL_PROGRAMS * LL_WORDS)
+    return symmetric_buffer(comm, "matrix: few columns", FEW_BYTES)

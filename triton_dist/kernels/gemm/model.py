@@ -15,7 +15,7 @@ import torch
 
 from triton_dist.kernels.collectives import model as collective
 from triton_dist.kernels.gemm.config import WIRE, flops, ring_rows, tiled_seconds
-from triton_dist.kernels.gemm.few_columns import fits_words
+from triton_dist.kernels.gemm.few_columns import FEW_BYTES
 from triton_dist.kernels.shards import each_of
 
 __all__ = ["Gemm", "estimates"]
@@ -180,7 +180,7 @@ def _all_scatter(gemm: Gemm) -> dict[str, float]:
     barriers = 2 * _BARRIER
     portable = gemm.seconds * _PORTABLE
     bulk = 2 * (_BARRIER + _LAUNCH) + gemm.alone + _LAUNCH + sent
-    if fits_words(gemm.m, gemm.n * gemm.result.itemsize, gemm.n_pes):
+    if gemm.nbytes <= FEW_BYTES:
         bulk = gemm.alone + collective.low_latency(gemm.nbytes * (gemm.n_pes - 1))
     return {
         "bulk_synchronous": bulk,
