@@ -116,6 +116,10 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], algorithm="copy_engine", rows=m),
         [range(1, 65), range(65, 129), range(897, 1025)],
     ),
+    "gemm_all_scatter, bulk_synchronous": (
+        lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="bulk_synchronous"),
+        [range(2, 65), range(65, 129), range(129, 257)],
+    ),
     "gemm_all_scatter, warp_specialized": (
         lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="warp_specialized"),
         [range(1, 65), range(65, 129), range(129, 257), range(897, 1025)],

@@ -28,6 +28,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.prepared import Launch, Step, nothing, steps
+from triton_dist.kernels.protocols.ll import block_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -129,7 +130,9 @@ def _side_by_side(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
     product = few_columns(comm).view(gemm.c.dtype)[: rows * columns].view(rows, columns)
     multiplied = local_gemm(gemm._replace(c=product))
     to, source = words("gemm_all_scatter", columns * gemm.c.element_size(), out, product)
-    sent = low_latency(comm, to, source, limit=_limit(gemm), row=source.numel() // rows)
+    limit, row = _limit(gemm), source.numel() // rows
+    block = block_of(in_bucket(gemm.c).shape[0] * row, comm.n_pes, limit)  # so a new M compiles nothing
+    sent = low_latency(comm, to, source, limit=limit, block=block, row=row)
     return steps(
         (multiplied, lambda call: call._replace(out=product)),
         (sent, lambda call: (call.out, product)),
