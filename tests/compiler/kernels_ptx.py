@@ -96,7 +96,7 @@ def untraced(output, input, trace):
 def ptx_of(
     kernel: Any, arguments: dict[str, Any], num_warps: int, *, num_stages: int = 3, architecture: int = 90
 ) -> str:
-    arguments = {"WIDE": False} | arguments  # of parts of less than 2**31 elements
+    arguments = {"WIDE": False, "row": None} | arguments  # of parts of less than 2**31 elements, one behind the other
     chosen = {key: arguments[key] for key in kernel.arg_names}
     typed = {param.name for param in kernel.params if isinstance(chosen[param.name], str) and not param.is_constexpr}
     signature = {key: value if key in typed else "constexpr" for key, value in chosen.items()}

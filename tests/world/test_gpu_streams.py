@@ -21,6 +21,7 @@ def test_a_stream_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_allocating_while_a_graph_is_captured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA would end the capture with an error that names nothing."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     world = object.__new__(GpuWorld)
     with pytest.raises(

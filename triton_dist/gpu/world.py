@@ -201,7 +201,8 @@ class GpuWorld(World):
         return launcher_of_repeats(launcher, symmetric, depth)
 
     def finish_work(self) -> None:
-        if torch.cuda.is_current_stream_capturing():  # CUDA's own error would end the capture, and names nothing
+        # CUDA's own error would end the capture, and names nothing.
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
                 "a CUDA graph is being captured, in which the host cannot wait for the device: allocate and free"
                 " symmetric tensors, and make teams, outside. A call without out= that returns symmetric memory"

@@ -13,7 +13,7 @@ import fake_gpu
 import pytest
 import torch
 from prepared_calls.calls import A8, B8, OF_ALL, OF_BLOCKS, ONE, OWN, WIDE, A, B, C
-from prepared_calls.world import RECORDER, WORLD, Calls, calls, forget_plans, is_prepared, plans
+from prepared_calls.world import RECORDER, WORLD, Calls, calls, columns_of_scatter, forget_plans, is_prepared, plans
 
 from triton_dist import kernels
 
@@ -121,7 +121,7 @@ def scales_of_steps_are_the_call_s() -> None:
     for i, factor in enumerate((1.0, 2.0, 0.5)):
         found = calls(partial(call, scale_a=torch.full((1,), 4.0), scale_b=torch.full((1,), factor)))
         assert (i == 0) == bool(found["check_operands"])
-        torch.testing.assert_close(WIDE[:, :512], (4 * factor * a.float() @ b.float()).bfloat16())
+        torch.testing.assert_close(columns_of_scatter(512, 512), (4 * factor * a.float() @ b.float()).bfloat16())
 
 
 def a_tensor_may_be_both_scales() -> None:

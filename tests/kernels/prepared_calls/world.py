@@ -15,6 +15,7 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.gemm.few_columns import few_columns
 from triton_dist.kernels.prepared import Prepared
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
@@ -27,6 +28,11 @@ RECORDER = fake_gpu.Recorder(DRIVER)
 def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     tensor: torch.Tensor = WORLD.empty((n,), dtype)
     return tensor.zero_()
+
+
+def columns_of_scatter(rows: int, columns: int) -> torch.Tensor:
+    """The product of the last gemm_all_scatter without overlap: bfloat16, before a kernel sends it."""
+    return few_columns(communicator_of()).view(torch.bfloat16)[: rows * columns].view(rows, columns)
 
 
 PACKAGES = tuple(f"{Path(str(package.__file__)).parent}/" for package in (triton, triton_dist))
