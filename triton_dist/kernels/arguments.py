@@ -27,6 +27,7 @@ __all__ = [
     "count_reduced_words",
     "need_symmetric",
     "reduced_words",
+    "word_bytes",
     "words",
 ]
 
@@ -137,7 +138,7 @@ def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors:
 
 def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
     """The tensors as the longest integers, of up to 4 bytes, that a part of ``part_bytes`` is a multiple of."""
-    size = next(size for size in (4, 2, 1) if part_bytes % size == 0)
+    size = word_bytes(part_bytes)
     for tensor in tensors:
         if tensor.data_ptr() % size:
             raise ValueError(
@@ -148,14 +149,14 @@ def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.
     return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
 
 
+def word_bytes(part_bytes: int) -> int:
+    """The size of the longest words, of up to 4 bytes, that a part of so many bytes, or an element, is made of."""
+    return next(size for size in (4, 2, 1) if part_bytes % size == 0)
+
+
 def count_reduced_words(part_elements: int, itemsize: int) -> int:
     """How many words :func:`reduced_words` makes of a part."""
-    return part_elements * itemsize // _word_bytes(part_elements, itemsize)
-
-
-def _word_bytes(part_elements: int, itemsize: int) -> int:
-    """The size of the longest words, of up to 4 bytes, that part elements, or that elements are made of."""
-    return next(size for size in (4, 2, 1) if part_elements * itemsize % size == 0)
+    return part_elements * itemsize // word_bytes(part_elements * itemsize)
 
 
 def reduced_words(
@@ -166,5 +167,5 @@ def reduced_words(
     An element of 8 bytes is two words, and a word holds one.
     """
     itemsize = tensors[0].element_size()
-    nbytes = _word_bytes(part_elements, itemsize)
+    nbytes = word_bytes(part_elements * itemsize)
     return words(function, nbytes, *tensors), _TRITON_TYPES[tensors[0].dtype], max(nbytes // itemsize, 1)

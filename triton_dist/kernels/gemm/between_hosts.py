@@ -20,7 +20,6 @@ import triton_dist
 from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
 from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_parts
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -64,7 +63,7 @@ def reduce_between_hosts(gemm: Operands, product: torch.Tensor, *, to_all: bool)
     each = gemm.each
     sums = sums_of_rows(comm, each, columns)
     whole, own = product.view(-1), sums.view(-1)
-    limit = _limit(gemm)
+    limit = portable.limit(gemm.sm_margin)
     reduced = reduce_parts(comm, own, whole, "sum", each * columns, in_place=False, limit=limit)
     finished = finish_rows(gemm, sums.view(1, each, columns), to_all=to_all)
     parts = (reduced, lambda call: (own, whole)), finished
@@ -92,12 +91,8 @@ def gather_rows(gemm: Operands) -> Part:
     """All PEs' rows of C, where each has its own in it."""
     c = gemm.c.view(-1)
     part = gemm.each * gemm.c.shape[1]
-    gathered = gather_parts(gemm.comm, c, c, part, in_place=True, limit=_limit(gemm))
+    gathered = gather_parts(gemm.comm, c, c, part, in_place=True, limit=portable.limit(gemm.sm_margin))
     return gathered, lambda call: (call.out, call.out)
-
-
-def _limit(gemm: Operands) -> int:
-    return portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
 
 
 def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] | None:
@@ -107,7 +102,7 @@ def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] |
     mine = whole[comm.my_rank]
     multiplied = local_gemm(gemm._replace(c=mine))
     flat = whole.view(-1)
-    gathered = gather_parts(comm, flat, flat, rows * width, in_place=True, limit=_limit(gemm))
+    gathered = gather_parts(comm, flat, flat, rows * width, in_place=True, limit=portable.limit(gemm.sm_margin))
 
     def place(out: torch.Tensor) -> None:
         out.view(rows, comm.n_pes, width).copy_(whole.transpose(0, 1))

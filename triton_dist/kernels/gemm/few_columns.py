@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.arguments import word_bytes
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.protocols.ll import LL_PROGRAMS, LL_WORDS, fits
@@ -17,8 +18,7 @@ FEW_BYTES = 4 * LL_PROGRAMS * LL_WORDS
 
 def fits_words(rows: int, row_bytes: int, n_pes: int, limit: int = NO_LIMIT) -> bool:
     """Whether rows of so many bytes can go by the LL protocol, sent by up to ``limit`` programs."""
-    word = next(size for size in (4, 2, 1) if row_bytes % size == 0)
-    return fits(rows * row_bytes // word, n_pes, limit)
+    return fits(rows * row_bytes // word_bytes(row_bytes), n_pes, limit)
 
 
 def few_columns(comm: Communicator) -> torch.Tensor:

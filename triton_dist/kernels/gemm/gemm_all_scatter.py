@@ -16,7 +16,6 @@ import triton_dist
 from triton_dist.kernels.arguments import words
 from triton_dist.kernels.collectives.all_gather import low_latency
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
 from triton_dist.kernels.gemm.config import WIRE, flops
@@ -111,7 +110,7 @@ def _hopper_fits(gemm: Operands) -> bool:
 
 def _bulk_synchronous(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
     comm, mine = gemm.comm, _columns_of(gemm)
-    if fits_words(gemm.c.shape[0], gemm.c.shape[1] * gemm.c.element_size(), comm.n_pes, _limit(gemm)):
+    if fits_words(gemm.c.shape[0], gemm.c.shape[1] * gemm.c.element_size(), comm.n_pes, portable.limit(gemm.sm_margin)):
         return _side_by_side(out, gemm)
     entered = stream_barrier(comm)
     multiplied = local_gemm(gemm)
@@ -130,18 +129,13 @@ def _side_by_side(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
     product = few_columns(comm).view(gemm.c.dtype)[: rows * columns].view(rows, columns)
     multiplied = local_gemm(gemm._replace(c=product))
     to, source = words("gemm_all_scatter", columns * gemm.c.element_size(), out, product)
-    limit, row = _limit(gemm), source.numel() // rows
+    limit, row = portable.limit(gemm.sm_margin), source.numel() // rows
     block = block_of(in_bucket(gemm.c).shape[0] * row, comm.n_pes, limit)  # so a new M compiles nothing
     sent = low_latency(comm, to, source, limit=limit, block=block, row=row)
     return steps(
         (multiplied, lambda call: call._replace(out=product)),
         (sent, lambda call: (call.out, product)),
     )
-
-
-def _limit(gemm: Operands) -> int:
-    """Of programs that send."""
-    return portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
 
 
 def _producer_consumer(gemm: Operands) -> Sequence[Step] | None:

@@ -15,7 +15,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import has_gpu_sizes, sms
+from triton_dist.kernels.device import NO_LIMIT, has_gpu_sizes, sms
 from triton_dist.kernels.gemm.epilogue import finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales, RowScales
 from triton_dist.kernels.gemm.operands import Operands
@@ -25,7 +25,7 @@ from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, recor
 from triton_dist.kernels.tracing.recorder import record
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]
+__all__ = ["blocks", "limit", "local", "programs", "scatter", "scatter_by_programs", "send"]
 
 _GROUP = tl.constexpr(8)
 
@@ -200,6 +200,11 @@ def gemm_portable_scatter_by_programs(
 def programs(sm_margin: int = 0) -> int:
     """How many programs of a GEMM run at the same time: one for each SM but ``sm_margin``, which others use."""
     return sms() - sm_margin
+
+
+def limit(sm_margin: int) -> int:
+    """How many programs of a kernel behind a GEMM may run, if it leaves ``sm_margin`` SMs to others."""
+    return programs(sm_margin) if sm_margin else NO_LIMIT
 
 
 def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
