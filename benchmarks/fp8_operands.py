@@ -1,4 +1,4 @@
-"""Operands of fp8 with scales of rows or blocks for grouped_gemm.py, and dense GEMMs of as many rows with the same."""
+"""Operands of fp8 with scales of rows or blocks, and dense GEMMs with them by torch and by our own kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from triton_dist.kernels.gemm.fp8 import SCALE_BLOCK, BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_ways
 from triton_dist.kernels.gemm.operands import Operands
 
-__all__ = ["FP8", "dense_sides", "dequantised", "quantised", "quantised_matrix", "quantised_rows"]
+__all__ = [
+    "FP8",
+    "dense_sides",
+    "dequantised",
+    "of_a_for_torch",
+    "of_b_for_torch",
+    "quantised",
+    "quantised_matrix",
+    "quantised_rows",
+]
 
 FP8 = torch.float8_e4m3fn
 Scaled = tuple[torch.Tensor, torch.Tensor]
@@ -46,10 +55,9 @@ def dense_sides(a: Scaled, b: Scaled, form: str, out: torch.Tensor) -> dict[str,
     matrix = b[0].t()
     if form == "rows":
         own: RowScales | BlockScales = RowScales(a[1], b[1].t().contiguous())
-        of_torch = own.a, own.b
     else:
         own = BlockScales(a[1], b[1].t().contiguous())
-        of_torch = a[1].t().contiguous().t(), padded(b[1]).t()
+    of_torch = of_a_for_torch(own.a), of_b_for_torch(own.b)
 
     def by_torch(_: int) -> torch.Tensor:
         return torch._scaled_mm(
@@ -66,9 +74,16 @@ def dense_sides(a: Scaled, b: Scaled, form: str, out: torch.Tensor) -> dict[str,
     return {"torch._scaled_mm, one matrix": by_torch, "ours, one matrix": ours}
 
 
-def padded(scales: torch.Tensor) -> torch.Tensor:
-    """The scales of blocks [N / 128, K / 128] as torch takes them on Hopper GPUs: rows are a multiple of 4 apart."""
-    rows, columns = scales.shape
-    made = scales.new_zeros(rows, -(-columns // 4) * 4)
-    made[:, :columns] = scales
-    return made[:, :columns]
+def of_a_for_torch(scale: torch.Tensor) -> torch.Tensor:
+    """A's scales as `torch._scaled_mm` takes them on Hopper GPUs: those of blocks, [M, K / 128], by columns."""
+    return scale.t().contiguous().t() if scale.dim() == 2 and scale.shape[1] > 1 else scale
+
+
+def of_b_for_torch(scale: torch.Tensor) -> torch.Tensor:
+    """B's: those of blocks, [K / 128, N / 128], by columns, which are a multiple of 4 apart."""
+    if scale.dim() < 2 or scale.shape[0] == 1:
+        return scale
+    rows, columns = scale.shape
+    padded = scale.new_zeros(columns, -(-rows // 4) * 4)
+    padded[:, :rows] = scale.t()
+    return padded[:, :rows].t()

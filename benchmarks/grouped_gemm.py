@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from grouped_gemm_fp8 import FP8, dense_sides, dequantised, quantised_matrix, quantised_rows
+from fp8_operands import FP8, dense_sides, dequantised, quantised_matrix, quantised_rows
 from harness import Bench, Entry, Side, session
 from moe_slices import differs
 

@@ -20,13 +20,14 @@ os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "4G" if os.environ.get("TRIT
 
 import torch
 import torch.distributed as dist
+from fp8_operands import FP8, dequantised, of_a_for_torch, of_b_for_torch
 from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.gemm.fp8 import SCALE_BLOCK
 
-FP8, RESULT = torch.float8_e4m3fn, torch.bfloat16
+RESULT = torch.bfloat16
 KINDS = "one scale", "scales of rows", "scales of blocks"
 FUNCTIONS = "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"
 
@@ -39,14 +40,6 @@ class Operands(NamedTuple):
     scale_a: torch.Tensor
     scale_b: torch.Tensor
     exact: torch.Tensor
-
-
-def spread(scale: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """A scale for each element."""
-    for dim in range(scale.dim()):
-        count = SCALE_BLOCK if 1 < scale.shape[dim] < shape[dim] else shape[dim] // scale.shape[dim]
-        scale = scale.repeat_interleave(count, dim).narrow(dim, 0, shape[dim])
-    return scale
 
 
 def operands(device: torch.device, kind: str, m: int, n: int, k: int, seed_a: int, seed_b: int) -> Operands:
@@ -68,13 +61,12 @@ def operands(device: torch.device, kind: str, m: int, n: int, k: int, seed_a: in
     a, scale_a = draw(seed_a, m, k, *of_a)
     rows, scale_b = draw(seed_b, n, k, *of_b)
     b = rows.t()
-    exact = (a.float() * spread(scale_a, (m, k))) @ (b.float() * spread(scale_b, (k, n)))
+    exact = dequantised(a, torch.atleast_2d(scale_a)) @ dequantised(b, torch.atleast_2d(scale_b))
     return Operands(a, b, scale_a, scale_b, exact)
 
 
 def by_cublas(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    if scale_a.dim() and scale_a.shape[1] > 1:  # scales of blocks: A's as columns, B's as rows of its own rows
-        scale_a, scale_b = scale_a.t().contiguous().t(), scale_b.t().contiguous().t()
+    """With scales as torch takes them."""
     return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=RESULT)
 
 
@@ -111,7 +103,7 @@ def case_of(world: Any, function: str, kind: str, m: int, hidden: int, intermedi
         mine, exact = of_all[pe], torch.cat([each.exact for each in of_all])
 
         def by_nccl(_: int) -> torch.Tensor:
-            return by_cublas(gathered(mine.a), mine.b, gathered(mine.scale_a), mine.scale_b)
+            return by_cublas(gathered(mine.a), mine.b, of_a_for_torch(gathered(mine.scale_a)), of_weights)
 
         whole_a = torch.cat([each.a for each in of_all])
     else:
@@ -123,13 +115,14 @@ def case_of(world: Any, function: str, kind: str, m: int, hidden: int, intermedi
         scattered, whole_a = torch.empty_like(exact, dtype=RESULT), mine.a
 
         def by_nccl(_: int) -> torch.Tensor:
-            product = by_cublas(*mine[:4])
+            product = by_cublas(mine.a, mine.b, of_rows, of_weights)
             if function == "gemm_all_reduce":
                 dist.all_reduce(product)
                 return product
             dist.reduce_scatter_tensor(scattered, product)
             return scattered
 
+    of_rows, of_weights = of_a_for_torch(mine.scale_a), of_b_for_torch(mine.scale_b)
     call = getattr(kernels, function)
     out = triton_dist.empty if function == "gemm_all_reduce" else partial(torch.empty, device=device)
     result = out(*exact.shape, dtype=RESULT)
