@@ -8,13 +8,13 @@ Without GPUs (TRITON_DIST_WORLD=cpu) the checks that need streams are left out.
 
 from __future__ import annotations
 
-import faulthandler
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from worker_checks import run_checks
 
 import triton_dist
 from triton_dist import World, kernels
@@ -235,13 +235,7 @@ def main() -> int:
             checks = [shapes]
         elif world.kind == "gpu":
             checks += [two_communicators_on_two_streams, graphs_of_two_communicators, mistakes]
-        for check in checks:
-            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
-            check(world)
-            faulthandler.cancel_dump_traceback_later()
-            triton_dist.barrier_all()
-            if world.pe == 0:
-                print(f"PASS {check.__name__}", flush=True)
+        run_checks(world, checks, seconds=HANG_SECONDS)
     return 0
 
 

@@ -23,6 +23,7 @@ from torch import distributed
 from torch._dynamo.utils import counters
 from torch.distributed.tensor import init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
+from worker_checks import run_checks
 
 import triton_dist
 
@@ -170,10 +171,7 @@ def main() -> int:
     else:
         distributed.init_process_group("gloo")
     with triton_dist.init() as world, torch.no_grad():
-        for check in [check for check in checks if check.__name__ in sys.argv[1:] or not sys.argv[1:]]:
-            check(world)
-            if world.pe == 0:
-                print(f"PASS {check.__name__}", flush=True)
+        run_checks(world, checks, sys.argv[1:])
     distributed.destroy_process_group()
     return 0
 

@@ -10,12 +10,12 @@ out.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from ops.grouped_gemms import grouped_gemms_with_scales_of_blocks
+from worker_checks import run_checks
 
 import triton_dist
 from triton_dist.kernels import moe
@@ -760,12 +760,7 @@ BY_LOAD_AND_STORE: tuple[Callable[[Any], None], ...] = (
 def main() -> int:
     with triton_dist.init() as world:
         checks = CHECKS if communicator_of().grid.hosts > 1 else CHECKS + BY_LOAD_AND_STORE
-        for check in [check for check in checks if check.__name__ in (sys.argv[1:] or check.__name__)]:
-            begin = time.monotonic()
-            check(world)
-            triton_dist.barrier_all()
-            if world.pe == 0:
-                print(f"PASS {check.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
+        run_checks(world, checks, sys.argv[1:])
     return 0
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from worker_checks import run_checks
 
 import triton_dist
 from triton_dist import kernels
@@ -91,11 +92,7 @@ CHECKS = torch_s_profiler, nvtx_ranges, proton_s_session
 
 def main() -> int:
     with triton_dist.init() as world:
-        for check in CHECKS:
-            check(world)
-            triton_dist.barrier_all()
-            if world.pe == 0:
-                print(f"PASS {check.__name__}", flush=True)
+        run_checks(world, CHECKS)
     return 0
 
 

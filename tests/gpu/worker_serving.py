@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from triton.runtime.jit import JITFunction
+from worker_checks import run_checks
 
 import triton_dist
 from triton_dist import World, kernels
@@ -149,13 +150,7 @@ def check_times_are_those_of_the_slowest(world: World) -> None:
 
 def main() -> int:
     with triton_dist.init() as world:
-        for name, check in list(globals().items()):
-            if name.startswith("check_"):
-                check(world)
-                torch.cuda.synchronize()
-                triton_dist.barrier_all()
-                if world.pe == 0:
-                    print(f"PASS {name.removeprefix('check_')}", flush=True)
+        run_checks(world, [check for name, check in globals().items() if name.startswith("check_")])
     return 0
 
 

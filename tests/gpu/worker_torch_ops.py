@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh, parallel
+from worker_checks import run_checks
 
 import triton_dist
 import triton_dist.language as dl
@@ -273,10 +274,7 @@ def main() -> int:
     else:
         distributed.init_process_group("gloo")
     with triton_dist.init() as world:
-        for check in [check for check in checks if check.__name__ in sys.argv[1:] or not sys.argv[1:]]:
-            check(world)
-            if world.pe == 0:
-                print(f"PASS {check.__name__}", flush=True)
+        run_checks(world, checks, sys.argv[1:])
     distributed.destroy_process_group()
     return 0
 

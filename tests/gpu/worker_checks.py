@@ -1,0 +1,34 @@
+"""How a worker runs its checks, which are functions of the world."""
+
+from __future__ import annotations
+
+import faulthandler
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import triton_dist
+
+__all__ = ["run_checks"]
+
+
+def run_checks(
+    world: Any, checks: Iterable[Callable[[Any], None]], wanted: Collection[str] = (), seconds: float | None = None
+) -> None:
+    """Run the checks one after the other, or those whose names are ``wanted``; PE 0 prints a line for each.
+
+    Args:
+        seconds: a check that takes longer ends this PE, which prints where it was.
+    """
+    for check in checks:
+        if wanted and check.__name__ not in wanted:
+            continue
+        begin = time.monotonic()
+        if seconds is not None:
+            faulthandler.dump_traceback_later(seconds, exit=True)
+        check(world)
+        if seconds is not None:
+            faulthandler.cancel_dump_traceback_later()
+        triton_dist.barrier_all()
+        if world.pe == 0:
+            print(f"PASS {check.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
