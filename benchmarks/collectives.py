@@ -26,7 +26,7 @@ SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 64 * MIB, 256 * MIB)
 ROWS = (1024, 32768)  # of 7168 bfloat16, what a mixture of experts sends
 ALGORITHMS = {
     "all_gather": ("low_latency", "push", "copy_engine"),
-    "reduce_scatter": ("low_latency", "push"),
+    "reduce_scatter": ("low_latency", "exchange", "push"),
     "all_reduce": ("one_shot", "two_shot", "exchange", "push", "direct"),
     "all_to_all": ("low_latency", "push", "copy_engine"),
     "broadcast": ("low_latency", "push", "scatter"),

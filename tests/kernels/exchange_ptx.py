@@ -1,6 +1,7 @@
-"""Compiles all_reduce's ``exchange`` for an H200 that need not be there: ``exchange_ptx.py WORDS PES FILE``.
+"""Compiles ``exchange`` of a function for an H200 that need not be there: ``exchange_ptx.py FUNCTION WORDS PES FILE``.
 
-Of bfloat16, whose number is known to be a multiple of nothing. Writes its PTX to FILE.
+Of bfloat16, whose number is known to be a multiple of nothing, but of chunks for the reduce-scatter of 16. Writes its
+PTX to FILE.
 """
 
 from __future__ import annotations
@@ -16,23 +17,32 @@ from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
 from triton_dist.kernels.collectives.exchange import all_reduce_exchange, group_of, warps_of
+from triton_dist.kernels.collectives.exchange_shares import reduce_scatter_exchange
 from triton_dist.kernels.protocols.members import Members
 
 
-def compiled(words: int, size: int) -> Any:
+KERNELS = {"all_reduce": (all_reduce_exchange, {"n": 1}), "reduce_scatter": (reduce_scatter_exchange, {"part": 16})}
+"""And what numbers of elements are a multiple of."""
+
+
+def compiled(function: str, words: int, size: int) -> Any:
+    kernel, numbers = KERNELS[function]
     constants: dict[str, Any] = {
         "MEAN": False, "DTYPE": tl.bfloat16, "BLOCK": 2 * words, "GROUP": group_of(words, size), "PIECE": words,
         "MEMBERS": Members(0, 1, size), "trace": None,
     }  # fmt: skip
-    names = all_reduce_exchange.arg_names
+    if function == "reduce_scatter":
+        constants["total"] = None
+    names = kernel.arg_names
     pointers = {"output": "*bf16", "input": "*bf16", "slots": "*i32"}
-    types = {"n": "i32"} | pointers | dict.fromkeys(constants, "constexpr")
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
+    types = dict.fromkeys(numbers, "i32") | pointers | dict.fromkeys(constants, "constexpr")
+    multiples = [*pointers, *(name for name, of in numbers.items() if of == 16)]
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in multiples}
     signature = {name: types[name] for name in names}
-    source = ASTSource(fn=all_reduce_exchange, signature=signature, constexprs=constants, attrs=aligned)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     with transport.using("p2p"):
         return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps_of(words)})
 
 
 if __name__ == "__main__":
-    Path(sys.argv[3]).write_text(compiled(int(sys.argv[1]), int(sys.argv[2])).asm["ptx"])
+    Path(sys.argv[4]).write_text(compiled(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).asm["ptx"])

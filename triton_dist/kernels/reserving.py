@@ -45,6 +45,7 @@ def _reduction(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
     _slots_and_barriers(comm, rows, hidden, dtype)
     staging(comm, torch.int32)
     staging_barriers(comm)
+    reserve_exchange(comm, -(-rows // comm.n_pes) * hidden * dtype.itemsize)
 
 
 def _reduction_to_all(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:

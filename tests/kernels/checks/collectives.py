@@ -83,7 +83,7 @@ def check_all_gather(world: Any) -> None:
 
 def check_reduce_scatter(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "push", "two_level", "auto"))
+    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "exchange", "push", "two_level", "auto"))
     def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
         n = min(n, 1000) if algorithm == "low_latency" else n
         input = place("input", n * world.n_pes, dtype)
@@ -358,7 +358,7 @@ def check_mistakes(world: Any) -> None:
         kernels.all_reduce(torch.zeros(8, dtype=torch.int16))
     with raises(ValueError, "reduce_scatter: avg is of torch.float16, .*, torch.float64, got torch.int64"):
         kernels.reduce_scatter(small.long(), symmetric.long(), "avg")
-    with raises(ValueError, "algorithm must be auto, low_latency, push, two_level, got 'ring'"):
+    with raises(ValueError, "algorithm must be auto, low_latency, exchange, push, two_level, got 'ring'"):
         kernels.reduce_scatter(small, symmetric, algorithm="ring")
     with raises(ValueError, rf"root must be in \[0, {n}\), got {n}"):
         kernels.broadcast(symmetric, n)

@@ -40,9 +40,10 @@ def check_nothing_is_made_after(world: triton_dist.World) -> None:
             each = -(-rows // n)
             for algorithm in ("one_shot", "two_shot", "exchange", "push", "direct"):
                 kernels.all_reduce(x[:rows], out=y[:rows], algorithm=algorithm, group=comm)
+            for algorithm in ("low_latency", "exchange", "push"):
+                kernels.reduce_scatter(y[:each], x[: n * each], algorithm=algorithm, group=comm)
             for algorithm in ("low_latency", "push"):
                 kernels.all_gather(y[: n * each], x[:each], algorithm=algorithm, group=comm)
-                kernels.reduce_scatter(y[:each], x[: n * each], algorithm=algorithm, group=comm)
                 kernels.all_to_all(y[: n * each], x[: n * each], algorithm=algorithm, group=comm)
                 kernels.broadcast(x[:rows], algorithm=algorithm, group=comm)
             for algorithm in ("one_shot", "two_shot", "unfused"):

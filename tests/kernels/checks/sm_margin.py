@@ -75,7 +75,7 @@ def check_collectives(world: Any) -> None:
             return kernels.all_reduce(whole[:few], algorithm=algorithm, sm_margin=sm_margin)
 
         same_with_margins(reduce, sum(input[:few] for input in inputs))
-    for algorithm in ("low_latency", "push", "auto"):
+    for algorithm in ("low_latency", "exchange", "push", "auto"):
         few = 96 // n if algorithm == "low_latency" else size
 
         def scatter(sm_margin: int, few: int = few, algorithm: str = algorithm) -> torch.Tensor:

@@ -199,7 +199,7 @@ def check_collectives(world: Any) -> None:
         "broadcast": (lambda how: kernels.broadcast(one, algorithm=how), "low_latency push scatter"),
         "reduce_scatter": (
             lambda how: kernels.reduce_scatter(all_[:300], torch.ones(300 * n), algorithm=how) / n,
-            "low_latency push",
+            "low_latency exchange push",
         ),
         "all_reduce": (
             lambda how: kernels.all_reduce(one, out=all_[:300], algorithm=how) / n,

@@ -7,6 +7,8 @@ and a sum or mean: their words leave a value that says that nothing has arrived 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -30,9 +32,20 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["exchange", "fits_exchange", "group_of", "reserve_exchange", "warps_of", "why_no_exchange"]
+__all__ = [
+    "TYPES",
+    "Cut",
+    "cut_of",
+    "exchange",
+    "fits_exchange",
+    "group_of",
+    "reserve_exchange",
+    "slots_of",
+    "warps_of",
+    "why_no_exchange",
+]
 
-_TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 _SHORT, _LONG = 1024, 4096
 """Words of a block: of tensors that as many programs as there are take at once, and of others."""
 _PROGRAMS = 256
@@ -74,14 +87,15 @@ def all_reduce_exchange(
 
 
 def why_no_exchange(dtype: torch.dtype, op: str) -> str | None:
-    """Why ``exchange`` does not reduce tensors of ``dtype`` by ``op``; None if it does."""
-    if dtype in _TYPES and op in ("sum", "avg"):
+    """Why it does not reduce tensors of ``dtype`` by ``op``; None if it does."""
+    if dtype in TYPES and op in ("sum", "avg"):
         return None
-    return f"algorithm exchange takes sum and avg of {', '.join(map(str, _TYPES))}, got {op} of {dtype}"
+    return f"algorithm exchange takes sum and avg of {', '.join(map(str, TYPES))}, got {op} of {dtype}"
 
 
 def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT) -> bool:
-    """Whether ``exchange`` may be the fastest for so many words: programs take few blocks one after the other."""
+    """Whether it may be the fastest for so many words from each PE to each: programs take few blocks one after the
+    other."""
     words = _words(n_words)
     return n_words <= _MOST_ROUNDS * words * _programs(words, n_pes, limit)
 
@@ -106,17 +120,49 @@ def warps_of(words: int) -> int:
     return 4 if words <= _SHORT else 8
 
 
-def _slots(comm: Communicator, words: int) -> torch.Tensor:
-    """Of blocks of so many words. *Collective* when they are made."""
+def slots_of(comm: Communicator, words: int) -> torch.Tensor:
+    """Of blocks of so many words, which all operations of a communicator share. *Collective* when they are made."""
     size = _programs(words, comm.n_pes, NO_LIMIT) * words_of_program(1, comm.n_pes, words)
-    return symmetric_workspace(comm, f"all_reduce, exchange, {words} words", size)
+    return symmetric_workspace(comm, f"exchange, {words} words", size)
 
 
 def reserve_exchange(comm: Communicator, nbytes: int) -> None:
     """Make the slots of tensors of up to so many bytes. *Collective.*"""
     for words in (_SHORT, _LONG):
         if words <= _words(-(-nbytes // 4)):
-            _slots(comm, words)
+            slots_of(comm, words)
+
+
+class Cut(NamedTuple):
+    """How a launch is cut.
+
+    Attributes:
+        words: of a block; ``block``: its elements.
+        blocks: of all programs, from each PE to each; ``programs``: how many there are.
+        group: of how many PEs blocks are in registers at a time; ``piece``: words that are polled at a time.
+    """
+
+    words: int
+    block: int
+    blocks: int
+    programs: int
+    group: int
+    piece: int
+
+    @property
+    def waits(self) -> int:
+        """How often a program waits for a block of all PEs, at most."""
+        return 1 if self.piece == self.words else 1 + self.words // self.piece
+
+
+def cut_of(n: int, per_word: int, n_pes: int, limit: int) -> Cut:
+    """The cut of ``n`` elements from each PE to each, of which a word holds so many."""
+    words = _words(triton.cdiv(n, per_word))
+    blocks = triton.cdiv(n, words * per_word)
+    group = group_of(words, n_pes)
+    programs = min(blocks, _programs(words, n_pes, limit))
+    piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
+    return Cut(words, words * per_word, blocks, programs, group, piece)
 
 
 def exchange(
@@ -124,16 +170,11 @@ def exchange(
 ) -> Launch | None:
     """Launch it; ``why_no_exchange`` has refused what it does not take. *Collective* the first time, for a length."""
     n, per_word = input.numel(), 4 // input.element_size()
-    words = _words(triton.cdiv(n, per_word))
-    block = words * per_word
-    group = group_of(words, comm.n_pes)
-    piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
-    blocks = triton.cdiv(n, block)
-    programs = min(blocks, _programs(words, comm.n_pes, limit))
-    waits = triton.cdiv(comm.n_pes, group) * (1 if piece == words else 1 + words // piece)
-    trace = record("all_reduce, exchange", programs, (1 + waits) * triton.cdiv(blocks, programs))
+    cut = cut_of(n, per_word, comm.n_pes, limit)
+    waits = triton.cdiv(comm.n_pes, cut.group) * cut.waits
+    trace = record("all_reduce, exchange", cut.programs, (1 + waits) * triton.cdiv(cut.blocks, cut.programs))
     return launch(
-        all_reduce_exchange, (programs,), (output.view(-1), input.view(-1)), _slots(comm, words), trace,
-        n, op == "avg", _TYPES[input.dtype], block, group, piece, comm.members,
-        num_warps=warps_of(words),
+        all_reduce_exchange, (cut.programs,), (output.view(-1), input.view(-1)), slots_of(comm, cut.words), trace,
+        n, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece, comm.members,
+        num_warps=warps_of(cut.words),
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Reduce-scatter: PE i gets the sum, max, min or avg over PEs of chunk i, rounded once.
 
-``low_latency``, for small inputs: every PE sends chunk i to PE i by the LL protocol. ``push``, for larger ones: every
-program stores blocks of chunk i to PE i's staging memory; a barrier; then each PE reduces what it has received. No
-tensor need be symmetric.
+``low_latency``, for small inputs: every PE sends chunk i to PE i by the LL protocol. ``exchange``, for medium sums of
+floats: the same without flags (exchange_shares.py). ``push``, for larger inputs: every program stores blocks of chunk i
+to PE i's staging memory; a barrier; then each PE reduces what it has received. No tensor need be symmetric.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.exchange import fits_exchange, why_no_exchange
+from triton_dist.kernels.collectives.exchange_shares import exchange_shares
 from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.staging import (
@@ -153,7 +155,8 @@ def reduce_scatter(
             ``input``; no other overlap of the two is taken.
         input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
         op: ``"sum"``, ``"max"``, ``"min"`` or ``"avg"``, as of :func:`~triton_dist.kernels.all_reduce`.
-        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``two_level`` or ``auto``.
+        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``exchange``, sums and means of floats of up to 32
+            bits; ``push``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
@@ -173,7 +176,7 @@ def reduce_scatter(
         algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel() and algorithm == "auto":
-            algorithm = _choose(comm, output, output.numel(), output.numel(), limit)
+            algorithm = _choose(comm, output, output.numel(), output.numel(), op, limit)
         compared = "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if output.numel():
@@ -210,16 +213,15 @@ def reduce_scatter_parts(
         compared = "reduce_scatter, parts", input.shape, part, input.dtype, op, algorithm, sm_margin
         comm.compare(*compared)
         if algorithm == "auto":
-            algorithm = _choose(comm, input, part, math.gcd(part, input.numel()), limit)
+            algorithm = _choose(comm, input, part, math.gcd(part, input.numel()), op, limit)
         if algorithm == "two_level":
             made = reduce_parts(comm, output.view(-1), input.view(-1), op, part, in_place=False, limit=limit)
         else:
-            run = low_latency if algorithm == "low_latency" else push
-            made = run(comm, output, input, op, limit=limit, part=part)
+            made = ALGORITHMS[algorithm](comm, output, input, op, limit=limit, part=part)
         prepared.keep(signature, made, *compared)
 
 
-def _choose(comm: Communicator, like: torch.Tensor, part: int, divisor: int, limit: int) -> str:
+def _choose(comm: Communicator, like: torch.Tensor, part: int, divisor: int, op: str, limit: int) -> str:
     """The algorithm for parts of so many elements as ``like`` has. Words hold ``divisor`` of them without a rest."""
     n_pes = comm.n_pes
     nbytes = part * like.element_size()
@@ -227,6 +229,8 @@ def _choose(comm: Communicator, like: torch.Tensor, part: int, divisor: int, lim
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
     if fits(n_words, n_pes, limit):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
+    if fits_exchange(-(-nbytes // 4), n_pes, limit) and why_no_exchange(like.dtype, op) is None:
+        estimates["exchange"] = model.exchanged(nbytes, n_pes)
     return choose(comm, Case("reduce_scatter", BYTES, (nbytes * n_pes,)), estimates)
 
 
@@ -301,6 +305,7 @@ def push(
 
 ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "low_latency": low_latency,
+    "exchange": exchange_shares,
     "push": push,
     "two_level": two_level,
 }

@@ -1,0 +1,94 @@
+"""``exchange``, a reduce-scatter: every PE sends each other its chunk, and adds up what it receives, without flags.
+
+As :mod:`~triton_dist.kernels.collectives.exchange`, whose slots it uses, but with another block for each PE.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from triton_dist.kernels.collectives.exchange import TYPES, cut_of, slots_of, warps_of, why_no_exchange
+from triton_dist.kernels.collectives.exchanged_rows import (
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    send_rows,
+    sum_of_received,
+    words_in,
+)
+from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import NO_LIMIT
+from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.protocols.members import group_size, my_rank
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["exchange_shares"]
+
+
+@triton.jit
+def reduce_scatter_exchange(
+    output, input, slots, trace, part, total,
+    MEAN: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):  # fmt: skip
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    slots, number = exchange_begin(slots, 1, words_in(BLOCK, DTYPE), MEMBERS)
+    own = length_of_part(my_rank(MEMBERS), part, total)
+    least = length_of_part(tl.cast(N_PES - 1, tl.int32), part, total)
+    blocks = tl.cdiv(part, BLOCK)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        began = clock(trace)
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        for first in range(0, N_PES, GROUP):
+            ranks = tl.minimum(first + tl.arange(0, GROUP), N_PES - 1)[:, None]
+            places = ranks.to(tl.int64) * part + offsets[None, :]
+            if (block + 1) * BLOCK <= least:  # without a mask elements are loaded in vectors
+                values = tl.load(input + places)
+            else:
+                values = tl.load(input + places, mask=are_in_part(offsets[None, :], ranks, part, total), other=0.0)
+            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+        record_event(trace, SEND, block, began)
+        sums = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        if MEAN:
+            sums = sums / N_PES
+        sums = sums.reshape([BLOCK]).to(output.dtype.element_ty)
+        if (block + 1) * BLOCK <= own:
+            tl.store(output + offsets, sums)
+        else:
+            tl.store(output + offsets, sums, mask=offsets < own)
+        number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
+    exchange_end(slots, number)
+
+
+def exchange_shares(
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: str = "sum",
+    *,
+    limit: int = NO_LIMIT,
+    part: int = 0,
+) -> Launch | None:
+    """Launch it. *Collective* the first time, for a length of blocks.
+
+    Args:
+        part: elements of a chunk, where chunks may be shorter; 0: as many as ``output`` has.
+
+    Raises:
+        ValueError: of a dtype or an operation that it does not take.
+    """
+    if why := why_no_exchange(input.dtype, op):
+        raise ValueError(f"reduce_scatter: {why}")
+    each, per_word = part or output.numel(), 4 // input.element_size()
+    cut = cut_of(each, per_word, comm.n_pes, limit)
+    waits = triton.cdiv(comm.n_pes, cut.group) * cut.waits
+    trace = record("reduce_scatter, exchange", cut.programs, (1 + waits) * triton.cdiv(cut.blocks, cut.programs))
+    return launch(
+        reduce_scatter_exchange, (cut.programs,), (output.view(-1), input.view(-1)), slots_of(comm, cut.words), trace,
+        each, input.numel() if part else None, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece,
+        comm.members, num_warps=warps_of(cut.words),
+    )  # fmt: skip
