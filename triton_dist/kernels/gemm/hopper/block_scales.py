@@ -2,7 +2,9 @@
 
 A block of the operand ring is 128 elements of fp8 along K, as many as share a scale. The tensor cores sum one block at
 a time, from zero. Its sums are multiplied by both scales and added to the tile's in float32 registers, while the other
-group multiplies. So the tensor cores' sums, of fewer bits than float32, are never of more than 128 products.
+group multiplies: of each step group 1 multiplies when group 0 has. Else both would multiply, and then both add, while
+the tensor cores have nothing to do. So the tensor cores' sums, of fewer bits than float32, are never of more than 128
+products.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from triton_dist.kernels.gemm.hopper.buffers import await_full
+from triton_dist.kernels.gemm.hopper.buffers import await_full, await_turn
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END
 from triton_dist.kernels.gemm.hopper.scales import scaled_origin
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, OPERANDS, record_event, time
@@ -50,11 +52,11 @@ def accumulate_blocks(
     await_full(operands, step, CONFIG)
     record_event(trace, unit, OPERANDS + GROUP, began)
     began = time(trace)
-    # Only now: the load warp has waited for the peers' rows, and for their scales with them. These are read from the L2
-    # cache, since a line of the L1 cache may hold rows that have arrived since.
+    # Only now: the load warp has waited for the peers' rows, and for their scales with them. Its acquire has dropped
+    # the lines of the L1 cache, which a row's scales of many steps come from.
     sums, step = accumulate_scaled(
         GROUP, operands, scale.of.a, row, scale.rows - 1, scale.of.a_step, scale.of.b + column // _BLOCK, None,
-        scale.of.b_step, begin, end, step, ".cg", CONFIG, B_BY_COLUMNS,
+        scale.of.b_step, begin, end, step, CONFIG, B_BY_COLUMNS,
     )  # fmt: skip
     record_event(trace, unit, COMPUTE + GROUP, began)
     return sums, step
@@ -62,14 +64,14 @@ def accumulate_blocks(
 
 @gluon.jit
 def accumulate_scaled(
-    GROUP: gl.constexpr, operands, a, row, last, a_step, b, b_of_half, b_step, begin, end, step, CACHE: gl.constexpr,
+    GROUP: gl.constexpr, operands, a, row, last, a_step, b, b_of_half, b_step, begin, end, step,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
 ):  # fmt: skip
     """The sums of the products of the next blocks, from ``begin`` to ``end``, each block's times its scales, and the
     step after them.
 
     Args:
-        a, a_step: scales of rows, of which a row's are contiguous; CACHE is how they are read.
+        a, a_step: scales of rows, of which a row's are contiguous.
         row, last: the group's first row, and the last one that has scales. Rows behind it take that one's, and their
             sums are not stored.
         b, b_step: scales of the blocks of these columns, one for all of a tile, or for the first half of its columns if
@@ -86,13 +88,15 @@ def accumulate_scaled(
     of_a = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), last) * a_step
     sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
     products = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
-    next_of_a = gl.load(a + of_a + begin, cache_modifier=CACHE)
+    next_of_a = gl.load(a + of_a + begin)
     next_of_b = gl.load(b + begin * b_step)
     if b_of_half is not None:
         in_half = (gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT)) >= COLUMNS // 2)[None, :]
         next_of_half = gl.load(b_of_half + begin * b_step)
     for k in range(begin, end):
         stage = await_full(operands, step, CONFIG)
+        if GROUP == 1:
+            await_turn(operands, step, CONFIG)
         b_block = operands.b.index(stage)
         if B_BY_COLUMNS:
             b_block = b_block.permute((1, 0))
@@ -103,12 +107,14 @@ def accumulate_scaled(
         this_of_a = next_of_a
         this_of_b = next_of_b
         following = gl.minimum(k + 1, end - 1)
-        next_of_a = gl.load(a + of_a + following, cache_modifier=CACHE)
+        next_of_a = gl.load(a + of_a + following)
         next_of_b = gl.load(b + following * b_step)
         if b_of_half is not None:
             this_of_half = next_of_half
             next_of_half = gl.load(b_of_half + following * b_step)
         products = warpgroup_mma_wait(0, (products,))
+        if GROUP < CONFIG.groups - 1:
+            mbarrier.arrive(operands.turns.index(stage))
         mbarrier.arrive(operands.empty.index(stage))
         factors = (this_of_a * this_of_b)[:, None]
         if b_of_half is not None:

@@ -246,7 +246,7 @@ def _accumulate_blocks(
     if CONFIG.fold == 2:
         of_half = of_expert + (N + at) // _BLOCK * groups.k_steps
     return accumulate_scaled(
-        GROUP, operands, a_scales, row, row + left - 1, groups.k_steps, of_b, of_half, 1, 0, groups.k_steps, step, "",
+        GROUP, operands, a_scales, row, row + left - 1, groups.k_steps, of_b, of_half, 1, 0, groups.k_steps, step,
         CONFIG, B_BY_COLUMNS,
     )  # fmt: skip
 
