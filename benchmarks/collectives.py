@@ -291,7 +291,7 @@ def broadcast(bench: Bench, nbytes: int, rate: float, registered: Registered) ->
 
 
 def label(nbytes: int) -> str:
-    return f"{nbytes // MIB} MB" if nbytes >= MIB else f"{nbytes // KIB} KB"
+    return f"{nbytes // KIB} KB" if nbytes % MIB else f"{nbytes // MIB} MB"
 
 
 def main() -> int:

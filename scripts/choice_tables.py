@@ -28,6 +28,10 @@ SOURCES = {
         "2026-11-25-2xh100-gemms-3584.json",
         "2026-11-25-2xh100-gemms-5120.json",
     ),
+    "nvidia-h100-80gb-hbm3-4.json": (
+        "2026-11-26-4xh100-reduce-scatter.json",
+        "2026-11-26-4xh100-gemms-5120.json",
+    ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
         "2026-11-25-2xh200-all-reduce.json",

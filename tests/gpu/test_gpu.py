@@ -102,7 +102,9 @@ def test_profilers(n_gpus: int) -> None:
 
 
 def test_mixture_of_experts(n_gpus: int) -> None:
-    run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=CHECKS, timeout=600)
+    # With four GPUs or more some checks are of a group, whose rounds of 64 programs take more than the default.
+    env = CHECKS | {"TRITON_DIST_GROUP_MEMORY": "2G"}
+    run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=env, timeout=600)
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("PASS") == 29, run.stdout
 
@@ -119,7 +121,7 @@ def test_mixture_of_experts_between_pretended_hosts(n_gpus: int, transport: str)
 def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_streams.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 15, run.stdout
+    assert run.stdout.count("PASS") == 17, run.stdout
 
 
 def test_any_number_of_rows_in_graphs_and_tuning(n_gpus: int, tmp_path: Path) -> None:

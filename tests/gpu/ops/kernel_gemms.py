@@ -431,6 +431,22 @@ def scales_of_blocks_by_algorithm(world: World) -> None:
         triton_dist.free(whole)
 
 
+@check(gpu_only=True, maps_all=True, own_gpu=True)
+def scales_of_blocks_that_share_a_line(world: World) -> None:
+    """Call after call with other scales. Those of this PE's last rows and of a peer's first lie in one line of the L1
+    cache, which the kernel may have read before the peer's arrived: then it would take those of the last call."""
+    n_pes, rows, n, k = world.n_pes, 257, 2048, 896
+    if torch.cuda.get_device_capability() != (9, 0) or n_pes > 8:
+        return
+    a, b = matrix(rows * n_pes, k, 1, E4M3), by_columns(matrix(k, n, 2, E4M3))
+    scale_b = torch.ones(k // 128, n // 128, device=world.device)
+    exact, own = b.double(), slice(rows * world.pe, rows * (world.pe + 1))
+    for i in range(60):
+        scale_a = 2.0 ** matrix(rows * n_pes, k // 128, 40 + i, torch.float32).clamp(min=0)
+        found = kernels.all_gather_gemm(a[own], b, algorithm="copy_engine", scale_a=scale_a[own], scale_b=scale_b)
+        assert torch.equal(found, (scaled(a, scale_a, 1, 128) @ exact).to(found.dtype)), f"call {i}"
+
+
 @check(gpu_only=True, maps_all=True)
 def scales_of_blocks_all_scatter(world: World) -> None:
     """The kernels for Hopper, whose results are exact in float16: rows that fill tiles, and others; also SwiGLU, whose
