@@ -4,7 +4,7 @@ A: [R, K], B: a matrix for each of L experts, both 16-bit floats or both fp8; C:
 float32.
 
 A persistent, warp-specialised kernel. Counts and offsets of rows are read on the GPU, so there is no list of work
-units: each group of warps walks the experts' counts for itself, and programs take tiles round-robin, expert by expert.
+units: each group of warps walks the experts' counts for itself, and programs take tiles in rounds, expert by expert.
 The load warp runs ahead of the multiply groups across tiles and experts. With few rows an expert the time is that of
 loading B, and the bytes in flight never drain between tiles.
 
@@ -43,6 +43,7 @@ __all__ = [
     "PIECE",
     "Groups",
     "fits_grouped",
+    "following",
     "launched_tensors",
     "load_stages",
     "moe_grouped_gemm_kernel",
@@ -115,6 +116,17 @@ def _begin(groups, tile, CONFIG: gl.constexpr):
 
 
 @gluon.jit
+def following(tile):
+    """A program's next tile: in every round of all programs the one behind that which it had.
+
+    An expert's last tile of each column may have few rows. With every round alike, those of an expert with three tiles a
+    column, of 132 programs, would all be the same programs', which then wait for the others.
+    """
+    programs = gl.num_programs(0)
+    return tile + 1 + gl.where(tile % programs == programs - 1, 0, programs)
+
+
+@gluon.jit
 def place_of(groups, tile, first, rows, CONFIG: gl.constexpr):
     """A tile's first row among those of its expert, and its column of tiles.
 
@@ -136,7 +148,7 @@ def _load(a, a_piece, b, b_half, operands, groups, N, CONFIG: gl.constexpr, B_BY
         step = load_stages(
             a, a_piece, b, b_half, operands, groups, N, expert, place, rows - row, column, step, CONFIG, B_BY_COLUMNS
         )  # fmt: skip
-        tile += gl.num_programs(0)
+        tile = following(tile)
         expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
 
 
@@ -223,7 +235,7 @@ def _multiply(
             for _ in range(groups.k_steps):
                 mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
                 step += 1
-        tile += gl.num_programs(0)
+        tile = following(tile)
         expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
     tma.store_wait(0)
 
