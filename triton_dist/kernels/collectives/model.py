@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["copy_engine", "direct", "exchanged", "low_latency", "pulled", "staged"]
+__all__ = ["copy_engine", "direct", "exchanged", "exchanged_twice", "low_latency", "pulled", "staged"]
 
 _US = 1e-6
 _WIRE = 350e9  # bytes/s that stores of a kernel send
@@ -28,6 +28,15 @@ def exchanged(nbytes: float, n_pes: int) -> float:
     """
     rounds = max(1, math.ceil(nbytes / min(4 << 20, (8 << 20) / n_pes)))
     return (3.6 + 1.3 * (rounds - 1)) * _US + nbytes * (n_pes - 1) / _PULL
+
+
+def exchanged_twice(nbytes: float, n_pes: int) -> float:
+    """Seconds of ``two_exchanges``, in which each PE sends ``nbytes`` to each other twice: parts, and their sums.
+
+    Derived from :func:`exchanged`, not measured: the second message has its latency and bytes, but no launch.
+    """
+    rounds = max(1, math.ceil(nbytes / min(1 << 20, (4 << 20) / n_pes)))
+    return (3.6 + 1.5 + 2.6 * (rounds - 1)) * _US + 2 * nbytes * (n_pes - 1) / _PULL
 
 
 def direct(nbytes: float) -> float:
