@@ -26,15 +26,15 @@ from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["exchange_shares", "send_shares"]
+__all__ = ["exchange_shares", "send_chunks"]
 
 
 @triton.jit
-def send_shares(
+def send_chunks(
     slots, number, message, input, block, part, total,
     DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
-    """Send to each PE this block of its part of ``input``, of ``part`` elements each and ``total``, if some lack."""
+    """Send each PE this block of its chunk of ``input``: chunks of ``part`` elements, or shorter, of ``total``."""
     N_PES: tl.constexpr = group_size(MEMBERS)
     least = length_of_part(tl.cast(N_PES - 1, tl.int32), part, total)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
@@ -60,7 +60,7 @@ def reduce_scatter_exchange(
     blocks = tl.cdiv(part, BLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         began = clock(trace)
-        send_shares(slots, number, 0, input, block, part, total, DTYPE, BLOCK, GROUP, MEMBERS)
+        send_chunks(slots, number, 0, input, block, part, total, DTYPE, BLOCK, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
         sums = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         if MEAN:

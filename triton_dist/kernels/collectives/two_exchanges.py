@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.collectives.exchange import TYPES, cut_of, slots_of, warps_of
-from triton_dist.kernels.collectives.exchange_shares import send_shares
+from triton_dist.kernels.collectives.exchange_shares import send_chunks
 from triton_dist.kernels.collectives.exchanged_rows import (
     exchange_begin,
     exchange_end,
@@ -57,7 +57,7 @@ def all_reduce_two_exchanges(
     blocks = tl.cdiv(part, BLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         began = clock(trace)
-        send_shares(slots, number, 0, input, block, part, n, DTYPE, BLOCK, GROUP, MEMBERS)
+        send_chunks(slots, number, 0, input, block, part, n, DTYPE, BLOCK, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
         sums = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         if MEAN:
