@@ -27,7 +27,7 @@ ROWS = (1024, 32768)  # of 7168 bfloat16, what a mixture of experts sends
 ALGORITHMS = {
     "all_gather": ("low_latency", "push", "copy_engine"),
     "reduce_scatter": ("low_latency", "exchange", "push"),
-    "all_reduce": ("one_shot", "two_shot", "exchange", "push", "direct"),
+    "all_reduce": ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct"),
     "all_to_all": ("low_latency", "push", "copy_engine"),
     "broadcast": ("low_latency", "push", "scatter"),
 }

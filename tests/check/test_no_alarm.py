@@ -18,6 +18,7 @@ SCHEDULES = ["adversarial", "random:5", "round-robin"]
 EXAMPLE_RUNS = list(zip(EXAMPLES, itertools.cycle(SCHEDULES)))
 CHECKS = {
     "collectives": ["all_gather", "all_reduce", "reduce_scatter", "many_rounds"],
+    "exchanges": ["rounds"],
     "decode": ["mla", "lengths_change"],
     "gemms": ["gemm_all_scatter", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"],
     "moe": ["moe_routings"],

@@ -392,8 +392,12 @@ def groups() -> list[list[Recipe]]:
         ("all_gather", ("low_latency", "push", "copy_engine", "two_level", "auto"), MOVED),
         ("all_to_all", ("low_latency", "push", "copy_engine", "two_level", "auto"), MOVED),
         ("broadcast", ("low_latency", "push", "scatter", "two_level", "auto"), MOVED),
-        ("reduce_scatter", ("low_latency", "push", "two_level", "auto"), SUMMED),
-        ("all_reduce", ("one_shot", "two_shot", "exchange", "push", "direct", "two_level", "auto"), SUMMED),
+        ("reduce_scatter", ("low_latency", "exchange", "push", "two_level", "auto"), SUMMED),
+        (
+            "all_reduce",
+            ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct", "two_level", "auto"),
+            SUMMED,
+        ),
     ):
         for algorithm in algorithms:
             group = itertools.product(dtypes, PARTS, (True, False))

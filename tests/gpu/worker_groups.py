@@ -25,8 +25,8 @@ ROUNDS = 200
 HANG_SECONDS = 200  # of one check
 COLLECTIVES = {
     "all_gather": ("low_latency", "push", "copy_engine", "auto"),
-    "reduce_scatter": ("low_latency", "push", "auto"),
-    "all_reduce": ("one_shot", "two_shot", "exchange", "push", "direct", "auto"),
+    "reduce_scatter": ("low_latency", "exchange", "push", "auto"),
+    "all_reduce": ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct", "auto"),
     "all_to_all": ("low_latency", "push", "copy_engine", "auto"),
     "broadcast": ("low_latency", "push", "scatter", "auto"),
 }

@@ -50,10 +50,11 @@ def operations(world: World) -> dict[str, tuple[Callable[[], object], torch.Tens
         found[f"gemm_reduce_scatter, {algorithm}"] = call, scattered
     part, out = matrix(1 << 10, 1 << 8, 7 + pe).view(-1), triton_dist.zeros(n_pes << 18, dtype=torch.bfloat16)
     total = torch.empty_like(part)
-    found["all_reduce, exchange"] = partial(kernels.all_reduce, part, out=total, algorithm="exchange"), total
-    share = torch.empty_like(part[: part.numel() // n_pes])
-    exchanged = partial(kernels.reduce_scatter, share, part, algorithm="exchange")
-    found["reduce_scatter, exchange"] = exchanged, share
+    for algorithm in ("exchange", "two_exchanges"):
+        found[f"all_reduce, {algorithm}"] = partial(kernels.all_reduce, part, out=total, algorithm=algorithm), total
+    chunk = torch.empty_like(part[: part.numel() // n_pes])
+    chunks = part[: chunk.numel() * n_pes]
+    found["reduce_scatter, exchange"] = partial(kernels.reduce_scatter, chunk, chunks, algorithm="exchange"), chunk
     found["all_gather, copy_engine"] = partial(kernels.all_gather, out, part, algorithm="copy_engine"), out
     parts = matrix(n_pes << 10, 1 << 8, 9 + pe).view(-1)
     found["all_to_all, copy_engine"] = partial(kernels.all_to_all, out, parts, algorithm="copy_engine"), out

@@ -1,7 +1,6 @@
-"""Compiles ``exchange`` of a function for an H200 that need not be there: ``exchange_ptx.py FUNCTION WORDS PES FILE``.
+"""Compiles a kernel of exchanges for an H200 that need not be there: ``exchange_ptx.py KERNEL WORDS PES FILE``.
 
-Of bfloat16, whose number is known to be a multiple of nothing, but of chunks for the reduce-scatter of 16. Writes its
-PTX to FILE.
+Of bfloat16, whose number is known to be a multiple of nothing, but of a part of 16. Writes its PTX to FILE.
 """
 
 from __future__ import annotations
@@ -18,21 +17,25 @@ from triton.compiler import ASTSource
 from triton_dist.compiler import transport
 from triton_dist.kernels.collectives.exchange import all_reduce_exchange, group_of, warps_of
 from triton_dist.kernels.collectives.exchange_shares import reduce_scatter_exchange
+from triton_dist.kernels.collectives.two_exchanges import all_reduce_two_exchanges
 from triton_dist.kernels.protocols.members import Members
 
-
-KERNELS = {"all_reduce": (all_reduce_exchange, {"n": 1}), "reduce_scatter": (reduce_scatter_exchange, {"part": 16})}
+KERNELS = {
+    "all_reduce": (all_reduce_exchange, {"n": 1}),
+    "reduce_scatter": (reduce_scatter_exchange, {"part": 16}),
+    "two_exchanges": (all_reduce_two_exchanges, {"n": 1, "part": 16}),
+}
 """And what numbers of elements are a multiple of."""
 
 
-def compiled(function: str, words: int, size: int) -> Any:
-    kernel, numbers = KERNELS[function]
+def compiled(name: str, words: int, size: int) -> Any:
+    kernel, numbers = KERNELS[name]
     constants: dict[str, Any] = {
         "MEAN": False, "DTYPE": tl.bfloat16, "BLOCK": 2 * words, "GROUP": group_of(words, size), "PIECE": words,
         "MEMBERS": Members(0, 1, size), "trace": None,
+        "WIDE": False, "total": None,
     }  # fmt: skip
-    if function == "reduce_scatter":
-        constants["total"] = None
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     names = kernel.arg_names
     pointers = {"output": "*bf16", "input": "*bf16", "slots": "*i32"}
     types = dict.fromkeys(numbers, "i32") | pointers | dict.fromkeys(constants, "constexpr")

@@ -67,9 +67,10 @@ def test_decode_of_heads_that_pes_share_knows_no_peers(tmp_path: Path, case: str
 @pytest.mark.parametrize(
     "arguments",
     [
-        *("all_reduce 4096 2", "reduce_scatter 1024 4"),
+        *("all_reduce 4096 2", "reduce_scatter 1024 4", "two_exchanges 1024 4"),
         *(pytest.param(f"all_reduce {case}", marks=pytest.mark.slow) for case in ("1024 2", "1024 8", "4096 8")),
         *(pytest.param(f"reduce_scatter {case}", marks=pytest.mark.slow) for case in ("4096 2", "1024 8", "4096 4")),
+        *(pytest.param(f"two_exchanges {case}", marks=pytest.mark.slow) for case in ("1024 3", "1024 8")),
     ],
 )
 def test_sums_are_exchanged_16_bytes_at_a_time_however_many_elements_there_are(tmp_path: Path, arguments: str) -> None:
@@ -78,4 +79,6 @@ def test_sums_are_exchanged_16_bytes_at_a_time_however_many_elements_there_are(t
     assert registers <= 65536 // (2 * (128 if words == 1024 else 256)), "two programs share an SM"
     each = words // (4 * (128 if words == 1024 else 256))
     assert ptx.count("ld.global.v4.b32") >= each and "ld.volatile.global.b32" not in ptx
-    assert ptx.count("st.global.v4.b32") >= each * min(pes, 2), "to the peers, and to the result"
+    # To the peers and to the result. Of two exchanges for up to 8 PEs at a time: two messages, two clears, the result.
+    stored = 5 * min(8, 1 << (pes - 1).bit_length()) if "two_exchanges" in arguments else min(pes, 2)
+    assert ptx.count("st.global.v4.b32") >= each * stored

@@ -17,6 +17,7 @@ ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "T
 RUNS = {
     "barrier.py": (3,),
     "collectives.py": (1, 3, 4),
+    "exchanges.py": (1, 2, 3, 4),
     "overlaps.py": (2, 3),
     "options.py": (1,),
     "groups.py": (4,),
@@ -63,6 +64,7 @@ SLOW = (
         "uneven_norms-3-uneven_norms_opcheck",
     ),
     "overlaps-3",
+    *("exchanges-1", "exchanges-4"),
     *("collectives-1", "collectives-4", "gemms-2", "inductor-3", "tuning-3", "reserving-3", "projection-3"),
     *("epilogues-3", "moe-3", "moe_many-3", "moe_many_pes-5", "moe_tensor-3", "moe_whole-3", "norms-3", "decode-3"),
     *("gemms-3-fp8_with_scales_of_blocks", "moe_tensor-2-moe_tensor_sizes_and_dtypes"),

@@ -40,6 +40,14 @@ def test_rounds(compiled: dict[str, list[str]], kernel: str) -> None:
         assert not re.search(r"arith\.muli %part, %c[34]_i32", ir) and re.search(r"arith\.extsi %part : i32 to i64", ir)
 
 
+@pytest.mark.parametrize("kernel", ["all_reduce, exchange", "all_reduce, two_exchanges", "reduce_scatter, exchange"])
+def test_blocks(compiled: dict[str, list[str]], kernel: str) -> None:
+    """What offsets are computed from, the numbers of blocks."""
+    narrow, wide = compiled[kernel]
+    assert re.findall(r"scf\.for %block = .* : (i\d+) {", narrow) == ["i32"]
+    assert re.findall(r"scf\.for %block = .* : (i\d+) {", wide) == ["i64"]
+
+
 def test_which_need_them() -> None:
     """An offset behind the end, in the last block, overflows as well."""
     for block in (1, 2048):

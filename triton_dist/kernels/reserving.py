@@ -11,7 +11,9 @@ import triton
 import triton_dist
 from triton_dist.kernels.attention.flash_decode import reserve_slots as reserve_decode_slots
 from triton_dist.kernels.collectives.exchange import reserve_exchange
+from triton_dist.kernels.collectives.parts import part_of
 from triton_dist.kernels.collectives.staging import staging, staging_barriers
+from triton_dist.kernels.collectives.two_exchanges import MESSAGES
 from triton_dist.kernels.collectives.two_level.memory import memory
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import gpu
@@ -50,7 +52,12 @@ def _reduction(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
 
 def _reduction_to_all(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     _reduction(comm, rows, hidden, dtype)
-    reserve_exchange(comm, rows * hidden * dtype.itemsize)
+    _exchanges_of_sums(comm, rows * hidden, dtype)
+
+
+def _exchanges_of_sums(comm: Communicator, numel: int, dtype: torch.dtype) -> None:
+    reserve_exchange(comm, numel * dtype.itemsize)
+    reserve_exchange(comm, part_of(numel, comm.n_pes) * dtype.itemsize, MESSAGES.value)
 
 
 def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
@@ -92,7 +99,7 @@ def _norm(
         for operation, count in messages.items():
             slots_for(comm, operation, count, row)
     if name == "all_reduce_norm":
-        reserve_exchange(comm, rows * hidden * dtype.itemsize)
+        _exchanges_of_sums(comm, rows * hidden, dtype)
         symmetric_buffer(comm, "all_reduce_norm", rows * hidden * dtype.itemsize)
     if name == "norm_all_gather":
         _slots_and_barriers(comm, rows, hidden, dtype)

@@ -11,6 +11,7 @@ import torch
 import triton_dist
 from ops.harness import GPU, check, rounds
 from triton_dist import World, kernels
+from triton_dist.kernels.collectives.exchange import why_no_exchange
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.device import sms
 
@@ -29,10 +30,13 @@ def numbers(numel: int, dtype: torch.dtype, pe: int, seed: int) -> torch.Tensor:
     return torch.randint(0, 8, (numel,), generator=generator, device="cuda").to(dtype)
 
 
-def algorithms(name: str) -> list[str]:
+def algorithms(name: str, dtype: torch.dtype, op: str = "sum") -> list[str]:
+    """Those that take it; only reductions have exchanges."""
     if communicator_of().grid.hosts > 1:
         return ["two_level", "auto"]
-    return [*sys.modules[f"triton_dist.kernels.collectives.{name}"].ALGORITHMS, "auto"]
+    refused = ("exchange", "two_exchanges") if why_no_exchange(dtype, op) else ()
+    every = [*sys.modules[f"triton_dist.kernels.collectives.{name}"].ALGORITHMS, "auto"]
+    return [algorithm for algorithm in every if algorithm not in refused]
 
 
 def unless_between_hosts(algorithm: str) -> str:
@@ -88,7 +92,8 @@ def _each(name: str) -> Callable[[World], None]:
         case = Case(world, name)
         cases = SUMMED if "reduce" in name else MOVED
         wrong = []
-        for seed, ((n, dtype), algorithm) in enumerate(itertools.product(cases, algorithms(name))):
+        calls = ((n, dtype, algorithm) for n, dtype in cases for algorithm in algorithms(name, dtype))
+        for seed, (n, dtype, algorithm) in enumerate(calls):
             if is_small(algorithm) and n * dtype.itemsize > SMALL:
                 continue
             found, expected = case(n, dtype, algorithm, seed)
@@ -145,7 +150,7 @@ def _reducing(name: str, op: str, dtypes: tuple[torch.dtype, ...]) -> Callable[[
             mine = expected.view(world.n_pes, n)[world.pe]
             tensor, output = triton_dist.from_tensor(everybody[world.pe]), torch.empty_like(mine)
             for name in ("reduce_scatter", "all_reduce"):
-                for algorithm in algorithms(name):
+                for algorithm in algorithms(name, dtype, op):
                     if is_small(algorithm) and n * dtype.itemsize > SMALL:
                         continue
                     if name == "all_reduce":
@@ -192,7 +197,7 @@ def kernels_with_sm_margins(world: World) -> None:
             "broadcast": everybody[0],
         }
         for (name, whole), margin in itertools.product(expected.items(), margins):
-            for algorithm in algorithms(name):
+            for algorithm in algorithms(name, torch.int32):
                 if is_small(algorithm) and n * n_pes > 96:
                     continue
                 how = {"algorithm": algorithm, "sm_margin": margin}
@@ -246,7 +251,10 @@ def kernels_in_graphs(world: World) -> None:
 
 @check(gpu_only=True, maps_all=True)
 def kernels_give_the_same_bits_every_time(world: World) -> None:
-    for numel, algorithm in ((20_000, "one_shot"), (200_000, "two_shot"), (900_001, "exchange"), (5_000_000, "direct")):
+    for numel, algorithm in (
+        *((20_000, "one_shot"), (200_000, "two_shot"), (900_001, "exchange"), (900_001, "two_exchanges")),
+        (5_000_000, "direct"),
+    ):
         input = triton_dist.empty(numel, dtype=torch.bfloat16)
         input.copy_(torch.randn(numel, generator=torch.Generator("cuda").manual_seed(world.pe), device="cuda"))
         out = triton_dist.empty(numel, dtype=torch.bfloat16)

@@ -90,10 +90,11 @@ def collectives_wrap_around(world: World) -> None:
             partial(kernels.all_gather, whole, source[:n], algorithm=name), whole, gathered,
         )  # fmt: skip
         calls[f"all_to_all, {name}"] = partial(kernels.all_to_all, whole, source, algorithm=name), whole, exchanged
+    for name in ("low_latency", "exchange", "push"):
         calls[f"reduce_scatter, {name}"] = (
             partial(kernels.reduce_scatter, part, source, algorithm=name), part, total[pe * n : (pe + 1) * n],
         )  # fmt: skip
-    for name in ("one_shot", "two_shot", "exchange", "push", "direct"):
+    for name in ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct"):
         calls[f"all_reduce, {name}"] = (
             partial(kernels.all_reduce, source, out=whole, algorithm=name), whole, total,
         )  # fmt: skip

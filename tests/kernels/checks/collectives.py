@@ -103,7 +103,7 @@ def check_all_reduce(world: Any) -> None:
     @given(
         SIZES,
         st.sampled_from(SUMMED),
-        each("one_shot", "two_shot", "exchange", "push", "direct", "two_level", "auto"),
+        each("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct", "two_level", "auto"),
         st.booleans(),
     )
     def example(n: int, dtype: torch.dtype, algorithm: str, in_place: bool) -> None:
@@ -122,7 +122,7 @@ def check_all_reduce(world: Any) -> None:
 def check_sums_are_rounded_once(world: Any) -> None:
     """What bfloat16 could not hold in between, and what float32 can."""
     parts = [256.0, 1.0, 1.0, 1.0][: world.n_pes]
-    for algorithm in ("one_shot", "two_shot", "exchange", "push", "direct"):
+    for algorithm in ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct"):
         tensor = triton_dist.full((33,), parts[world.pe], dtype=torch.bfloat16)
         kernels.all_reduce(tensor, algorithm=algorithm)
         same(tensor, torch.full((33,), sum(parts)).bfloat16())

@@ -23,7 +23,7 @@ from triton_dist.kernels.protocols.workspace import Workspace
 COLLECTIVES = {
     "all_gather": ("low_latency", "push", "copy_engine", "auto"),
     "reduce_scatter": ("low_latency", "exchange", "push", "auto"),
-    "all_reduce": ("one_shot", "two_shot", "exchange", "push", "direct", "auto"),
+    "all_reduce": ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct", "auto"),
     "all_to_all": ("low_latency", "push", "copy_engine", "auto"),
     "broadcast": ("low_latency", "push", "scatter", "auto"),
 }

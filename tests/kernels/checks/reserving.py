@@ -38,7 +38,7 @@ def check_nothing_is_made_after(world: triton_dist.World) -> None:
         count, nbytes = workspace.made, comm.workspace_bytes
         for rows in rows_of(world, examples(1)):
             each = -(-rows // n)
-            for algorithm in ("one_shot", "two_shot", "exchange", "push", "direct"):
+            for algorithm in ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct"):
                 kernels.all_reduce(x[:rows], out=y[:rows], algorithm=algorithm, group=comm)
             for algorithm in ("low_latency", "exchange", "push"):
                 kernels.reduce_scatter(y[:each], x[: n * each], algorithm=algorithm, group=comm)

@@ -67,7 +67,7 @@ def check_collectives(world: Any) -> None:
         same_with_margins(gather, torch.cat([input[:few] for input in inputs]))
         parts = [input[: few // n * n].view(n, -1)[world.pe] for input in inputs]
         same_with_margins(exchange, torch.cat(parts))
-    for algorithm in ("one_shot", "two_shot", "exchange", "push", "direct", "auto"):
+    for algorithm in ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct", "auto"):
         few = 96 if algorithm in ("one_shot", "two_shot") else size * n
 
         def reduce(sm_margin: int, few: int = few, algorithm: str = algorithm) -> torch.Tensor:

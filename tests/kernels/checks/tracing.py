@@ -203,7 +203,7 @@ def check_collectives(world: Any) -> None:
         ),
         "all_reduce": (
             lambda how: kernels.all_reduce(one, out=all_[:300], algorithm=how) / n,
-            "one_shot two_shot exchange push direct",
+            "one_shot two_shot exchange two_exchanges push direct",
         ),
     }
     for name, (call, algorithms) in calls.items():

@@ -2,7 +2,8 @@
 
 ``one_shot``, for the smallest: every PE sends all of its tensor to all PEs by the LL protocol and reduces what it
 receives; one latency. ``two_shot``, for those a little larger: PE i reduces chunk i only and sends the sum to all; two
-latencies, but fewer bytes. ``exchange``, for medium sums of floats: as ``one_shot``, without flags (exchange.py).
+latencies, but fewer bytes. ``exchange`` and ``two_exchanges``, for medium sums of floats: as ``one_shot`` and as
+``two_shot``, without flags (exchange.py, two_exchanges.py).
 ``direct``, for medium ones: a barrier; every program loads its blocks of this PE's chunk from all tensors and stores
 their sum to all of them; a barrier. ``push``, for large ones: chunks are stored to staging memory of the PEs that
 reduce them, round by round, since stores are faster than loads, and every PE stores its sums to all tensors. The last
@@ -31,7 +32,7 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.exchange import exchange, fits_exchange, why_no_exchange
-from triton_dist.kernels.collectives.parts import is_wide, widened
+from triton_dist.kernels.collectives.parts import is_wide, part_of, widened
 from triton_dist.kernels.collectives.reductions import begin, combine, finish, reduce_words, widen
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
@@ -41,6 +42,7 @@ from triton_dist.kernels.collectives.staging import (
     staging,
     staging_barriers,
 )
+from triton_dist.kernels.collectives.two_exchanges import MESSAGES, two_exchanges
 from triton_dist.kernels.collectives.two_level.all_reduce import all_reduce as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
@@ -242,9 +244,9 @@ def all_reduce(
             number ``max`` and ``min`` return the number, as NCCL does.
         out: like ``tensor``, and the same memory or memory that it does not overlap; by default the result replaces
             ``tensor``.
-        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``exchange``, sums and
-            means of floats of up to 32 bits; ``push``, for which ``out`` must be symmetric; ``direct``, for which both
-            must; ``two_level``; or ``auto``.
+        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``exchange``
+            and ``two_exchanges``, sums and means of floats of up to 32 bits; ``push``, for which ``out`` must be
+            symmetric; ``direct``, for which both must; ``two_level``; or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
@@ -267,7 +269,7 @@ def all_reduce(
         if tensor.numel():
             if algorithm == "auto":
                 algorithm = _choose(comm, out, tensor, op, limit)
-            if algorithm == "exchange" and (why := why_no_exchange(tensor.dtype, op)):
+            if algorithm in _EXCHANGES and (why := why_no_exchange(tensor.dtype, op, algorithm)):
                 raise ValueError(f"all_reduce: {why}")
             if algorithm in ("push", "direct"):
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
@@ -302,10 +304,15 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, op: s
     words = count_reduced_words(input.numel(), input.element_size())
     if fits(words, n_pes, limit):
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
-    if fits(_part(words, n_pes), n_pes, limit):
+    if fits(part_of(words, n_pes), n_pes, limit):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
-    if fits_exchange(-(-nbytes // 4), n_pes, limit) and why_no_exchange(input.dtype, op) is None:
-        estimates["exchange"] = model.exchanged(nbytes, n_pes)
+    if why_no_exchange(input.dtype, op) is None:
+        if fits_exchange(-(-nbytes // 4), n_pes, limit):
+            estimates["exchange"] = model.exchanged(nbytes, n_pes)
+        part = part_of(input.numel(), n_pes) * input.element_size()
+        # Of 2 PEs it sends as many bytes as ``exchange``, with two latencies.
+        if n_pes > 2 and fits_exchange(-(-part // 4), n_pes, limit, MESSAGES.value):
+            estimates["two_exchanges"] = model.exchanged_twice(part, n_pes)
     if not estimates or is_symmetric(comm, output):
         estimates["push"] = model.staged(2 * share, barriers=2)
         if is_symmetric(comm, input):
@@ -360,7 +367,7 @@ def two_shot(
     n_pes = comm.n_pes
     (to, source), dtype, per_word = reduced_words("all_reduce", input.numel(), output, input)
     n = source.numel()
-    part = _part(n, n_pes)
+    part = part_of(n, n_pes)
     if not fits(part, n_pes, limit):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
     block = block or block_of(part, n_pes, limit)
@@ -396,7 +403,7 @@ def direct(
 ) -> Launch | None:
     n, n_pes = input.numel(), comm.n_pes
     block = block or 4096 // input.element_size()
-    part = _part(n, n_pes)
+    part = part_of(n, n_pes)
     programs = programs or min(64, max(1, triton.cdiv(part, block)), limit)
     trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
     return launch(
@@ -419,7 +426,7 @@ def push(
     comm: Communicator, output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, num_warps: int = 8, **tuning: int
 ) -> Launch | None:
     n, n_pes = input.numel(), comm.n_pes
-    part = _part(n, n_pes)
+    part = part_of(n, n_pes)
     cut = plan(part, n_pes, input.element_size(), **tuning)
     return launch(
         all_reduce_push,
@@ -441,15 +448,13 @@ def push(
     )
 
 
-def _part(n: int, n_pes: int) -> int:
-    """How many of ``n`` each PE adds up: a multiple of 16, so that parts are as well aligned as the whole is."""
-    return -(-n // (16 * n_pes)) * 16
-
+_EXCHANGES = ("exchange", "two_exchanges")
 
 ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {
     "one_shot": one_shot,
     "two_shot": two_shot,
     "exchange": exchange,
+    "two_exchanges": two_exchanges,
     "push": push,
     "direct": direct,
     "two_level": two_level,

@@ -24,6 +24,7 @@ from triton_dist.kernels.collectives.exchanged_rows import (
     words_in,
     words_of_program,
 )
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Launch, launch
@@ -60,8 +61,9 @@ _MOST_ROUNDS = 4
 def all_reduce_exchange(
     output, input, slots, trace, n,
     MEAN: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
-    MEMBERS: tl.constexpr,
+    MEMBERS: tl.constexpr, WIDE: tl.constexpr = False,
 ):  # fmt: skip
+    n = widened(n, WIDE)
     slots, number = exchange_begin(slots, 1, words_in(BLOCK, DTYPE), MEMBERS)
     blocks = tl.cdiv(n, BLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
@@ -86,26 +88,27 @@ def all_reduce_exchange(
     exchange_end(slots, number)
 
 
-def why_no_exchange(dtype: torch.dtype, op: str) -> str | None:
-    """Why it does not reduce tensors of ``dtype`` by ``op``; None if it does."""
+def why_no_exchange(dtype: torch.dtype, op: str, algorithm: str = "exchange") -> str | None:
+    """Why ``algorithm`` does not reduce tensors of ``dtype`` by ``op``; None if it does."""
     if dtype in TYPES and op in ("sum", "avg"):
         return None
-    return f"algorithm exchange takes sum and avg of {', '.join(map(str, TYPES))}, got {op} of {dtype}"
+    return f"algorithm {algorithm} takes sum and avg of {', '.join(map(str, TYPES))}, got {op} of {dtype}"
 
 
-def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT) -> bool:
-    """Whether it may be the fastest for so many words from each PE to each: programs take few blocks one after the
-    other."""
-    words = _words(n_words)
-    return n_words <= _MOST_ROUNDS * words * _programs(words, n_pes, limit)
+def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT, messages: int = 1) -> bool:
+    """Whether it may be the fastest for ``messages`` of so many words from each PE to each: programs take few blocks
+    one after the other."""
+    words = _words(n_words, messages)
+    return n_words <= _MOST_ROUNDS * words * _programs(words, n_pes, limit, messages)
 
 
-def _words(n_words: int) -> int:
-    return _SHORT if n_words <= _SHORT * _PROGRAMS else _LONG
+def _words(n_words: int, messages: int) -> int:
+    """Of a block. With several messages a round it is short: what would take long ones goes by ``push``."""
+    return _SHORT if messages > 1 or n_words <= _SHORT * _PROGRAMS else _LONG
 
 
-def _programs(words: int, n_pes: int, limit: int) -> int:
-    of_one = 4 * words_of_program(1, n_pes, words)
+def _programs(words: int, n_pes: int, limit: int, messages: int) -> int:
+    of_one = 4 * words_of_program(messages, n_pes, words)
     most = _PROGRAMS if triton_dist.kind() == "gpu" else 4
     return min(most, max(1, _SLOT_BYTES // of_one), limit)
 
@@ -120,17 +123,21 @@ def warps_of(words: int) -> int:
     return 4 if words <= _SHORT else 8
 
 
-def slots_of(comm: Communicator, words: int) -> torch.Tensor:
-    """Of blocks of so many words, which all operations of a communicator share. *Collective* when they are made."""
-    size = _programs(words, comm.n_pes, NO_LIMIT) * words_of_program(1, comm.n_pes, words)
-    return symmetric_workspace(comm, f"exchange, {words} words", size)
+def slots_of(comm: Communicator, words: int, messages: int = 1) -> torch.Tensor:
+    """Of rounds of so many messages, blocks of so many words. *Collective* when they are made.
+
+    All operations of a communicator share them whose rounds have as many messages: each round of such an operation
+    clears, of every message, the slot of the round before, whichever operation that was of.
+    """
+    size = _programs(words, comm.n_pes, NO_LIMIT, messages) * words_of_program(messages, comm.n_pes, words)
+    return symmetric_workspace(comm, f"exchange, {messages} × {words} words", size)
 
 
-def reserve_exchange(comm: Communicator, nbytes: int) -> None:
-    """Make the slots of tensors of up to so many bytes. *Collective.*"""
+def reserve_exchange(comm: Communicator, nbytes: int, messages: int = 1) -> None:
+    """Make the slots of messages of up to so many bytes from each PE to each. *Collective.*"""
     for words in (_SHORT, _LONG):
-        if words <= _words(-(-nbytes // 4)):
-            slots_of(comm, words)
+        if words <= _words(-(-nbytes // 4), messages):
+            slots_of(comm, words, messages)
 
 
 class Cut(NamedTuple):
@@ -155,12 +162,12 @@ class Cut(NamedTuple):
         return 1 if self.piece == self.words else 1 + self.words // self.piece
 
 
-def cut_of(n: int, per_word: int, n_pes: int, limit: int) -> Cut:
-    """The cut of ``n`` elements from each PE to each, of which a word holds so many."""
-    words = _words(triton.cdiv(n, per_word))
+def cut_of(n: int, per_word: int, n_pes: int, limit: int, messages: int = 1) -> Cut:
+    """The cut of ``n`` elements from each PE to each, of which a word holds so many, in each of so many messages."""
+    words = _words(triton.cdiv(n, per_word), messages)
     blocks = triton.cdiv(n, words * per_word)
     group = group_of(words, n_pes)
-    programs = min(blocks, _programs(words, n_pes, limit))
+    programs = min(blocks, _programs(words, n_pes, limit, messages))
     piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
     return Cut(words, words * per_word, blocks, programs, group, piece)
 
@@ -176,5 +183,5 @@ def exchange(
     return launch(
         all_reduce_exchange, (cut.programs,), (output.view(-1), input.view(-1)), slots_of(comm, cut.words), trace,
         n, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece, comm.members,
-        num_warps=warps_of(cut.words),
+        is_wide(n, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip

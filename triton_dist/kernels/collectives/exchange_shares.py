@@ -18,7 +18,7 @@ from triton_dist.kernels.collectives.exchanged_rows import (
     sum_of_received,
     words_in,
 )
-from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
+from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Launch, launch
@@ -26,35 +26,46 @@ from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["exchange_shares"]
+__all__ = ["exchange_shares", "send_chunks"]
+
+
+@triton.jit
+def send_chunks(
+    slots, number, message, input, block, part, total,
+    DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """Send each PE this block of its chunk of ``input``: chunks of ``part`` elements, or shorter, of ``total``."""
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    least = length_of_part(tl.cast(N_PES - 1, tl.int32), part, total)
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    for first in range(0, N_PES, GROUP):
+        ranks = tl.minimum(first + tl.arange(0, GROUP), N_PES - 1)[:, None]
+        places = ranks.to(tl.int64) * part + offsets[None, :]
+        if (block + 1) * BLOCK <= least:  # without a mask elements are loaded in vectors
+            values = tl.load(input + places)
+        else:
+            values = tl.load(input + places, mask=are_in_part(offsets[None, :], ranks, part, total), other=0.0)
+        send_rows(slots, number, message, first, values, DTYPE, GROUP, MEMBERS)
 
 
 @triton.jit
 def reduce_scatter_exchange(
     output, input, slots, trace, part, total,
     MEAN: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
-    MEMBERS: tl.constexpr,
+    MEMBERS: tl.constexpr, WIDE: tl.constexpr = False,
 ):  # fmt: skip
-    N_PES: tl.constexpr = group_size(MEMBERS)
+    part = widened(part, WIDE)
     slots, number = exchange_begin(slots, 1, words_in(BLOCK, DTYPE), MEMBERS)
     own = length_of_part(my_rank(MEMBERS), part, total)
-    least = length_of_part(tl.cast(N_PES - 1, tl.int32), part, total)
     blocks = tl.cdiv(part, BLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
         began = clock(trace)
-        offsets = block * BLOCK + tl.arange(0, BLOCK)
-        for first in range(0, N_PES, GROUP):
-            ranks = tl.minimum(first + tl.arange(0, GROUP), N_PES - 1)[:, None]
-            places = ranks.to(tl.int64) * part + offsets[None, :]
-            if (block + 1) * BLOCK <= least:  # without a mask elements are loaded in vectors
-                values = tl.load(input + places)
-            else:
-                values = tl.load(input + places, mask=are_in_part(offsets[None, :], ranks, part, total), other=0.0)
-            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+        send_chunks(slots, number, 0, input, block, part, total, DTYPE, BLOCK, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
         sums = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         if MEAN:
-            sums = sums / N_PES
+            sums = sums / group_size(MEMBERS)
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
         sums = sums.reshape([BLOCK]).to(output.dtype.element_ty)
         if (block + 1) * BLOCK <= own:
             tl.store(output + offsets, sums)
@@ -90,5 +101,5 @@ def exchange_shares(
     return launch(
         reduce_scatter_exchange, (cut.programs,), (output.view(-1), input.view(-1)), slots_of(comm, cut.words), trace,
         each, input.numel() if part else None, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece,
-        comm.members, num_warps=warps_of(cut.words),
+        comm.members, is_wide(each, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip

@@ -9,7 +9,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["are_in_part", "is_wide", "length_of_part", "widened"]
+__all__ = ["are_in_part", "is_wide", "length_of_part", "part_of", "widened"]
+
+
+def part_of(n: int, n_pes: int) -> int:
+    """How many of ``n`` each PE adds up: a multiple of 16, so that parts are as well aligned as the whole is."""
+    return -(-n // (16 * n_pes)) * 16
 
 
 def is_wide(elements: int, block: int) -> bool:

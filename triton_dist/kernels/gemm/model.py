@@ -205,7 +205,11 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     if gemm.hosts > 1:
         return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduced_slice)
     sent = gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
-    reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
+    reduced = min(
+        collective.low_latency(sent),
+        collective.exchanged(gemm.nbytes / gemm.n_pes, gemm.n_pes),
+        collective.staged(sent, barriers=1),
+    )
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
@@ -222,6 +226,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
         collective.low_latency(sent, hops=2),
         collective.staged(sent, barriers=2),
         collective.exchanged(gemm.nbytes, gemm.n_pes),
+        collective.exchanged_twice(gemm.nbytes / gemm.n_pes, gemm.n_pes),
     )
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,

@@ -1,0 +1,96 @@
+"""Sums by the sentinel protocol, of ``all_reduce`` and ``reduce_scatter``: rounds, slots that they share, any float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from harness import main, raises
+
+from triton_dist import kernels
+from triton_dist.kernels.collectives.exchange import cut_of
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import NO_LIMIT
+from triton_dist.kernels.protocols.workspace import Workspace
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OF_ALL = ("exchange", "two_exchanges")
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.uint8)
+
+
+def reduced_alike(x: torch.Tensor, op: str, algorithm: str, comm: Communicator, *, in_place: bool) -> torch.Tensor:
+    """The result on this PE, which is the same bits on all."""
+    given = x.clone()
+    out = given if in_place else torch.full_like(given, 77)
+    assert kernels.all_reduce(given, op, out=out, algorithm=algorithm, group=comm) is out
+    if not in_place:
+        assert torch.equal(bits(given), bits(x)), "the input was written to"
+    padded = torch.zeros(-(-max(out.nbytes, 1) // 4) * 4, dtype=torch.uint8)
+    padded[: out.nbytes] = bits(out)
+    everywhere = torch.empty(comm.n_pes * padded.numel(), dtype=torch.uint8)
+    kernels.all_gather(everywhere, padded, algorithm="two_level", group=comm)
+    assert all(torch.equal(of_pe, padded) for of_pe in everywhere.view(comm.n_pes, -1)), "PEs differ"
+    return out
+
+
+def check_rounds(world: Any) -> None:
+    """Several rounds and few, one after the other in the same slots, of private memory; sums of integers are exact."""
+    n_pes, pe = world.n_pes, world.pe
+    with Communicator() as comm:
+        for dtype in (torch.bfloat16, torch.float32):
+            per_word = 4 // dtype.itemsize
+            for n in (1, 15 * n_pes, 17_000, 7, 5_003):
+                parts = [torch.arange(n_pes * n).add(3 * i).remainder(17).to(dtype) for i in range(n_pes)]
+                total = sum(part.float() for part in parts).to(dtype)
+                for algorithm in OF_ALL:
+                    for in_place in (True, False):
+                        found = reduced_alike(parts[pe], "sum", algorithm, comm, in_place=in_place)
+                        assert torch.equal(found, total), (n, dtype, algorithm, in_place)
+                found = kernels.reduce_scatter(torch.empty(n, dtype=dtype), parts[pe], algorithm="exchange", group=comm)
+                assert torch.equal(found, total.view(n_pes, n)[pe]), (n, dtype)
+                cut = cut_of(n, per_word, n_pes, NO_LIMIT, 2)
+                assert n < 17_000 or cut.blocks > 2 * cut.programs, "there are several rounds"
+        names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange")}
+        assert names == {"exchange, 1 × 1024 words", "exchange, 2 × 1024 words"}
+
+
+def check_every_float(world: Any) -> None:
+    """NaN, infinities, what overflows, the smallest, and -0.0, which the protocol reserves; in either place."""
+    with Communicator() as comm:
+        for dtype in DTYPES:
+            greatest, tiny = torch.finfo(dtype).max, torch.finfo(dtype).smallest_normal
+            values = [0.0, -0.0, 1.0, -1.0, torch.nan, torch.inf, -torch.inf, greatest, -greatest, tiny, -tiny / 2]
+            pairs = torch.cartesian_prod(*[torch.tensor(values, dtype=dtype)] * 2).flatten()
+            parts = [pairs, pairs.flip(0), pairs.roll(1), pairs.roll(7)][: world.n_pes]
+            for op in ("sum", "avg"):
+                total = torch.zeros(len(pairs))
+                for part in parts:
+                    total += part.float()
+                expected = (total / len(parts) if op == "avg" else total).to(dtype)
+                for algorithm in OF_ALL:
+                    found = reduced_alike(parts[world.pe], op, algorithm, comm, in_place=False)
+                    assert torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True), (dtype, op, algorithm)
+
+
+def check_refusals(world: Any) -> None:
+    x, y = torch.zeros(8 * world.n_pes), torch.zeros(8)
+    why = "takes sum and avg of torch.float16, torch.bfloat16, torch.float32, got"
+    refused: tuple[tuple[Callable[..., object], torch.Tensor, str, str], ...] = (
+        (kernels.all_reduce, x, "max", "max of torch.float32"),
+        (kernels.all_reduce, x.double(), "sum", "sum of torch.float64"),
+        (kernels.all_reduce, x.int(), "sum", "sum of torch.int32"),
+    )
+    for algorithm in OF_ALL:
+        for function, tensor, op, what in refused:
+            with raises(ValueError, f"all_reduce: algorithm {algorithm} {why} {what}"):
+                function(tensor, op, algorithm=algorithm)
+    with raises(ValueError, f"reduce_scatter: algorithm exchange {why} min of torch.float32"):
+        kernels.reduce_scatter(y, x, "min", algorithm="exchange")
+
+
+if __name__ == "__main__":
+    main(globals())
