@@ -16,7 +16,7 @@ from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
 from triton_dist.kernels.collectives.exchange import all_reduce_exchange, group_of, warps_of
-from triton_dist.kernels.collectives.exchange_shares import reduce_scatter_exchange
+from triton_dist.kernels.collectives.exchange_chunks import reduce_scatter_exchange
 from triton_dist.kernels.collectives.two_exchanges import all_reduce_two_exchanges
 from triton_dist.kernels.protocols.members import Members
 

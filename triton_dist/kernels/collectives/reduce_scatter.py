@@ -1,7 +1,7 @@
 """Reduce-scatter: PE i gets the sum, max, min or avg over PEs of chunk i, rounded once.
 
 ``low_latency``, for small inputs: every PE sends chunk i to PE i by the LL protocol. ``exchange``, for medium sums of
-floats: the same without flags (exchange_shares.py). ``push``, for larger inputs: every program stores blocks of chunk i
+floats: the same without flags (exchange_chunks.py). ``push``, for larger inputs: every program stores blocks of chunk i
 to PE i's staging memory; a barrier; then each PE reduces what it has received. No tensor need be symmetric.
 """
 
@@ -28,7 +28,7 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.exchange import fits_exchange, why_no_exchange
-from triton_dist.kernels.collectives.exchange_shares import exchange_shares
+from triton_dist.kernels.collectives.exchange_chunks import exchange_chunks
 from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.staging import (
@@ -305,7 +305,7 @@ def push(
 
 ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "low_latency": low_latency,
-    "exchange": exchange_shares,
+    "exchange": exchange_chunks,
     "push": push,
     "two_level": two_level,
 }

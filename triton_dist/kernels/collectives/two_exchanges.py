@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.collectives.exchange import TYPES, cut_of, slots_of, warps_of
-from triton_dist.kernels.collectives.exchange_shares import send_chunks
+from triton_dist.kernels.collectives.exchange_chunks import send_chunks
 from triton_dist.kernels.collectives.exchanged_rows import (
     exchange_begin,
     exchange_end,

@@ -26,7 +26,7 @@ from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["exchange_shares", "send_chunks"]
+__all__ = ["exchange_chunks", "send_chunks"]
 
 
 @triton.jit
@@ -75,7 +75,7 @@ def reduce_scatter_exchange(
     exchange_end(slots, number)
 
 
-def exchange_shares(
+def exchange_chunks(
     comm: Communicator,
     output: torch.Tensor,
     input: torch.Tensor,
