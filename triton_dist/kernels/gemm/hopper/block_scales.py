@@ -113,7 +113,7 @@ def accumulate_scaled(
             this_of_half = next_of_half
             next_of_half = gl.load(b_of_half + following * b_step)
         products = warpgroup_mma_wait(0, (products,))
-        if GROUP < CONFIG.groups - 1:
+        if CONFIG.groups > GROUP + 1:
             mbarrier.arrive(operands.turns.index(stage))
         mbarrier.arrive(operands.empty.index(stage))
         factors = (this_of_a * this_of_b)[:, None]

@@ -119,8 +119,8 @@ def _begin(groups, tile, CONFIG: gl.constexpr):
 def following(tile):
     """A program's next tile: in every round of all programs the one behind that which it had.
 
-    An expert's last tile of each column may have few rows. With every round alike, those of an expert with three tiles a
-    column, of 132 programs, would all be the same programs', which then wait for the others.
+    An expert's last tile of each column may have few rows. Were every round alike, those of an expert with three tiles
+    a column would, of 132 programs, all be the same programs', which then wait for the others.
     """
     programs = gl.num_programs(0)
     return tile + 1 + gl.where(tile % programs == programs - 1, 0, programs)
