@@ -7,6 +7,7 @@
 
 #include "Table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -225,7 +226,7 @@ bool parseNew(PyObject *tuple, Entry &entry) {
 /// Fills what is known of an entry's tensors. False, perhaps with an exception set: the call cannot be learnt.
 bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
   const Key &key = entry.key;
-  std::vector<bool> decides(key.tensors, false); // whether the launch takes it, or it lies where it lay
+  std::vector<bool> decides(key.tensors, false); // whether the plan takes it, or it lies where it lay
   entry.fixed.assign(key.tensors, false);
   for (Py_ssize_t i = 0; i < PyTuple_Size(fixed); ++i) {
     int found = key.tensorOf(PyTuple_GetItem(fixed, i));
@@ -233,9 +234,11 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
       return false;
     entry.fixed[found] = decides[found] = true;
   }
+  std::vector<bool> there; // of the tensors that are given
   for (Py_ssize_t i = 0; i < PyTuple_Size(tensors); ++i) {
     PyObject *tensor = PyTuple_GetItem(tensors, i);
     int found = key.tensorOf(tensor);
+    there.push_back(tensor != Py_None);
     if (found >= 0) {
       decides[found] = true;
       entry.sources.push_back(found);
@@ -250,11 +253,9 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
       return false;
     }
   }
-  if (entry.sources.size() > Launch::MostTensors || entry.sources.size() < entry.launch->tensors)
+  if (there.size() > Launch::MostTensors || !std::all_of(entry.actions.begin(), entry.actions.end(),
+                                                         [&](const Action &action) { return action.fits(there); }))
     return false;
-  for (const Launch::Patch &patch : entry.launch->patches)
-    if (entry.sources[patch.tensor] == Entry::None)
-      return false;
   for (size_t i = 0; i < key.tensors; ++i) {
     if (!decides[i]) // the plan knows nothing of this tensor
       return false;
@@ -269,20 +270,61 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
   return true;
 }
 
-/// learn(name, args, kwargs, owner, launch, tensors, encode, result, fixed, new, compared, waiting, guards)
+/// Of a tuple (put, order, the driver's functions, failed, side stream, event), or None. False with an exception set.
+bool parseStreams(PyObject *tuple, StreamFunctions &into) {
+  if (tuple == Py_None)
+    return true;
+  unsigned long long put, order, cuda, side, event;
+  PyObject *failed;
+  if (!PyArg_ParseTuple(tuple, "KKKOKK", &put, &order, &cuda, &failed, &side, &event))
+    return false;
+  into.put = reinterpret_cast<decltype(into.put)>(put);
+  into.order = reinterpret_cast<decltype(into.order)>(order);
+  into.cuda = reinterpret_cast<const void *>(cuda);
+  into.failed = Object::of(failed);
+  into.side = reinterpret_cast<Stream>(side);
+  into.event = reinterpret_cast<void *>(event);
+  return true;
+}
+
+Launch *launchOf(PyObject *object) {
+  if (reinterpret_cast<PyObject *>(Py_TYPE(object)) == LaunchObject::type)
+    return LaunchObject::of(object);
+  PyErr_SetString(PyExc_TypeError, "an action launches what is no Launch");
+  return nullptr;
+}
+
+/// Fills what an entry does, of a tuple (actions, streams, memory), which keeps alive what they use. False with an
+/// exception set.
+bool parsePlan(PyObject *plan, Entry &entry) {
+  PyObject *actions, *streams, *memory;
+  if (!PyArg_ParseTuple(plan, "O!OO", &PyTuple_Type, &actions, &streams, &memory) ||
+      !parseStreams(streams, entry.streams) || !parseActions(actions, launchOf, entry.actions))
+    return false;
+  for (const Action &action : entry.actions) {
+    bool isOfStreams = action.onSide || action.does == Action::Does::Put || action.does == Action::Does::Fork ||
+                       action.does == Action::Does::Join;
+    if (isOfStreams && !entry.streams.order)
+      return refuse("actions use streams of which nothing is known") != nullptr;
+    if (action.does == Action::Does::Compare && !entry.owner->communicator)
+      return refuse("a local operation is compared with none") != nullptr;
+  }
+  entry.plan = Object::of(plan);
+  return true;
+}
+
+/// learn(name, args, kwargs, owner, plan, tensors, result, fixed, new, guards)
 ///
-/// tensors: of the call, or the number of a new one, or None. result: a tensor of the call, if nothing is new.
+/// plan: as parsePlan has it, the same object for the same plan. tensors: that the plan is given: of the call, or the
+/// number of a new one, or None. result: a tensor of the call, if nothing is new.
 PyObject *tableLearn(PyObject *self, PyObject *arguments) {
-  PyObject *name, *args, *kwargs, *owner, *launch, *tensors, *encode, *result, *fixed, *makeNew, *compared, *waiting,
-      *guards;
-  if (!PyArg_ParseTuple(arguments, "OO!O!OOO!OOO!OOOO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
-                        &launch, &PyTuple_Type, &tensors, &encode, &result, &PyTuple_Type, &fixed, &makeNew, &compared,
-                        &waiting, &guards))
+  PyObject *name, *args, *kwargs, *owner, *plan, *tensors, *result, *fixed, *makeNew, *guards;
+  if (!PyArg_ParseTuple(arguments, "OO!O!OO!O!OO!OO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
+                        &PyTuple_Type, &plan, &PyTuple_Type, &tensors, &result, &PyTuple_Type, &fixed, &makeNew,
+                        &guards))
     return nullptr;
-  if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type ||
-      reinterpret_cast<PyObject *>(Py_TYPE(launch)) != LaunchObject::type ||
-      (compared != Py_None && !PyTuple_Check(compared))) {
-    PyErr_SetString(PyExc_TypeError, "learn takes an Owner, a Launch and a tuple or None");
+  if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type) {
+    PyErr_SetString(PyExc_TypeError, "learn takes an Owner");
     return nullptr;
   }
   Table &table = *TableObject::of(self);
@@ -290,10 +332,8 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
   if (!entry->key.read(table.torch, name, args, kwargs, table.groupName.get()))
     Py_RETURN_FALSE;
   entry->owner = *OwnerObject::of(owner);
-  entry->launchObject = Object::of(launch);
-  entry->launch = LaunchObject::of(launch);
-  if (!entry->owner->communicator && compared != Py_None)
-    return refuse("a local operation is compared with none");
+  if (!parsePlan(plan, *entry))
+    return nullptr;
   if (makeNew != Py_None) {
     if (!parseNew(makeNew, *entry))
       return nullptr;
@@ -309,12 +349,9 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
     Py_RETURN_FALSE;
   }
   // The call went through Python for another reason, as another stream.
-  if (Shared<Entry> known = table.find(*entry); known && known->launch == entry->launch && hold(known->guards))
+  if (Shared<Entry> known = table.find(*entry); known && known->plan.get() == entry->plan.get() && hold(known->guards))
     Py_RETURN_TRUE;
   entry->objects = entry->key.objects();
-  entry->encode = Object::of(encode);
-  entry->compared = given(compared);
-  entry->waiting = given(waiting);
   if (!parseGuards(guards, entry->guards))
     return nullptr;
   table.learn(std::move(entry));

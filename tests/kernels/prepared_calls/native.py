@@ -47,12 +47,6 @@ from triton_dist.process_state import of_process
 from triton_dist.triton_api import packing
 from triton_dist.world.teams import Team
 
-NOT_NATIVE = {
-    "all_gather_gemm, copies": "copies beside the launch",
-    "all_gather_gemm, copies, blocks": "the same",
-    "all_gather_gemm, copies, ragged": "the same",
-    "all_gather_gemm, copies, new": "the same",
-}
 NEW = {"gemm_reduce_scatter, ring, new", "all_gather_gemm, copies, new"}
 
 
@@ -73,7 +67,7 @@ def third_calls_are_native() -> None:
         for _ in range(4):
             call()
             found.append(RECORDER.last)
-        assert name in NEW or is_native(call) == (name not in NOT_NATIVE), name
+        assert name in NEW or is_native(call), name
         assert name in NEW or RECORDER.last == found[0], name
         assert name in NEW or found[0] == found[1] == found[2] == found[3], name
 
