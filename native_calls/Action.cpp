@@ -20,19 +20,14 @@ bool Action::prepare(const Given &given) const {
   return launch->encode(addresses, encode);
 }
 
-bool Action::call(Stream stream, const Given &given) const {
-  size_t n = 0;
-  Object tuple = Object::taken(PyTuple_New(arguments.size() + (onSide ? 1 : 0)));
+bool Action::call(const Given &given) const {
+  Object tuple = Object::taken(PyTuple_New(arguments.size()));
   if (!tuple)
     return false;
-  if (onSide) {
-    PyObject *handle = PyLong_FromVoidPtr(stream);
-    if (!handle || PyTuple_SetItem(tuple.get(), n++, handle) != 0)
-      return false;
-  }
-  for (const Argument &argument : arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Argument &argument = arguments[i];
     PyObject *value = argument.object ? argument.object.get() : given.tensors[argument.tensor];
-    if (PyTuple_SetItem(tuple.get(), n++, Py_NewRef(value ? value : Py_None)) != 0)
+    if (PyTuple_SetItem(tuple.get(), i, Py_NewRef(value ? value : Py_None)) != 0)
       return false;
   }
   return bool(Object::taken(PyObject_Call(object.get(), tuple.get(), nullptr)));
@@ -40,13 +35,12 @@ bool Action::call(Stream stream, const Given &given) const {
 
 bool Action::run(Streams &streams, const Given &given) const {
   Address addresses[Launch::MostTensors] = {};
-  Stream stream = streams.of(onSide);
   switch (does) {
   case Does::Compare:
     return true;
   case Does::Launch:
     find(given, addresses);
-    return launch->run(stream, addresses, encode);
+    return launch->run(streams.of(onSide), addresses, encode);
   case Does::Put:
     find(given, addresses);
     return streams.put(onSide, operations, count, addresses[0], addresses[1]);
@@ -55,7 +49,7 @@ bool Action::run(Streams &streams, const Given &given) const {
   case Does::Join:
     return streams.join();
   case Does::Call:
-    return call(stream, given);
+    return call(given);
   }
   return false;
 }
@@ -153,8 +147,7 @@ static bool parseCompare(PyObject *tuple, Action &into) {
 static bool parseCall(PyObject *tuple, Action &into) {
   PyObject *function, *arguments;
   const char *word;
-  int onSide;
-  if (!PyArg_ParseTuple(tuple, "spOO!", &word, &onSide, &function, &PyTuple_Type, &arguments))
+  if (!PyArg_ParseTuple(tuple, "sOO!", &word, &function, &PyTuple_Type, &arguments))
     return false;
   for (Py_ssize_t i = 0; i < PyTuple_Size(arguments); ++i) {
     PyObject *number, *object;
@@ -165,7 +158,6 @@ static bool parseCall(PyObject *tuple, Action &into) {
       return false;
     into.arguments.push_back({number == Py_None ? Object::of(object) : Object(), which});
   }
-  into.onSide = onSide != 0;
   into.object = Object::of(function);
   return true;
 }

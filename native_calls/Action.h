@@ -64,7 +64,7 @@ struct Action {
 
 private:
   void find(const Given &given, Address *addresses) const;
-  bool call(Stream stream, const Given &given) const;
+  bool call(const Given &given) const;
 };
 
 using Actions = std::vector<Action>;
@@ -75,7 +75,7 @@ using Actions = std::vector<Action>;
 ///   ("launch", on side, Launch, encode, places, waiting or None)
 ///   ("put", on side, bytes of operations, places)
 ///   ("fork",), ("join",)
-///   ("call", on side, function, arguments), which is called with the side stream's handle in front if it is there
+///   ("call", function, arguments)
 ///
 /// A place is None; (number of a given tensor, offset); or (None, address). An argument is (number of a given tensor,
 /// None) or (None, object). `launchOf` returns the Launch of an object,

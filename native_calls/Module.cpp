@@ -127,10 +127,10 @@ PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
   if (!parseGuards(guards, owner->guards))
     return nullptr;
   if (shared != Py_None) {
-    PyObject *communicator, *acquire, *release, *equal, *last, *symmetric, *plans, *first, *second;
+    PyObject *communicator, *acquire, *release, *equal, *last, *symmetric, *isSymmetric, *plans, *first, *second;
     int compares;
-    if (!PyArg_ParseTuple(shared, "OOOpO!O!O!O(OO)", &communicator, &acquire, &release, &compares, &PyDict_Type, &equal,
-                          &PyList_Type, &last, &PyDict_Type, &symmetric, &plans, &first, &second))
+    if (!PyArg_ParseTuple(shared, "OOOpO!O!O!OO(OO)", &communicator, &acquire, &release, &compares, &PyDict_Type,
+                          &equal, &PyList_Type, &last, &PyDict_Type, &symmetric, &isSymmetric, &plans, &first, &second))
       return nullptr;
     if (PyList_Size(last) == 0)
       return refuse("last has no places");
@@ -141,6 +141,7 @@ PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
     owner->equal = Object::of(equal);
     owner->last = Object::of(last);
     owner->symmetric = Object::of(symmetric);
+    owner->isSymmetric = Object::of(isSymmetric);
     owner->plans = Object::of(plans);
     owner->allocations[0] = Object::of(first);
     owner->allocations[1] = Object::of(second);
@@ -191,16 +192,23 @@ PyObject *tableCall(PyObject *self, PyObject *const *args, Py_ssize_t n) {
   return TableObject::of(self)->call(args[0], args[1], args[2]);
 }
 
-/// Indices of a tuple, each below `end`; Entry::None where Python's None is. False with an exception set.
-bool indices(PyObject *tuple, size_t end, std::vector<size_t> &into) {
+/// What an entry returns, of a tuple of numbers of new tensors, of None, and of numbers of given tensors in tuples.
+/// False with an exception set.
+bool parseResults(PyObject *tuple, Entry &entry) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
     PyObject *item = PyTuple_GetItem(tuple, i);
-    size_t index = item == Py_None ? Entry::None : PyLong_AsSize_t(item);
-    if (PyErr_Occurred())
+    Py_ssize_t number = 0;
+    bool isGiven = PyTuple_Check(item);
+    if (item == Py_None) {
+      entry.results.push_back(Entry::None);
+      continue;
+    }
+    if (isGiven ? !PyArg_ParseTuple(item, "n", &number)
+                : (number = PyLong_AsSsize_t(item), PyErr_Occurred() != nullptr))
       return false;
-    if (index >= end && index != Entry::None)
+    if (number < 0 || size_t(number) >= (isGiven ? Launch::MostTensors : entry.makers.size()))
       return refuse("there are not so many new tensors") != nullptr;
-    into.push_back(index);
+    entry.results.push_back(isGiven ? Entry::New + number : number);
   }
   return true;
 }
@@ -214,10 +222,10 @@ bool parseNew(PyObject *tuple, Entry &entry) {
     entry.makers.push_back(Object::of(PyTuple_GetItem(makers, i)));
   if (entry.makers.size() > Launch::MostTensors)
     return refuse("there are too many new tensors") != nullptr;
-  if (!indices(results, entry.makers.size(), entry.results))
+  if (!parseResults(results, entry))
     return false;
   entry.returned = given(returned);
-  if (!entry.returned && (entry.results.size() != 1 || entry.results[0] == Entry::None))
+  if (!entry.returned && (entry.results.size() != 1 || entry.results[0] >= Entry::New))
     return refuse("a result without a function that makes it is one tensor") != nullptr;
   entry.result = Entry::New;
   return true;
@@ -256,16 +264,22 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
   if (there.size() > Launch::MostTensors || !std::all_of(entry.actions.begin(), entry.actions.end(),
                                                          [&](const Action &action) { return action.fits(there); }))
     return false;
-  for (size_t i = 0; i < key.tensors; ++i) {
-    if (!decides[i]) // the plan knows nothing of this tensor
+  for (size_t result : entry.results)
+    if (result >= Entry::New && result != Entry::None &&
+        (result - Entry::New >= there.size() || !there[result - Entry::New]))
       return false;
-    if (!entry.owner->communicator)
+  entry.decides = decides;
+  for (size_t i = 0; i < key.tensors; ++i) {
+    if (!decides[i] && !key.isItem[i]) // the plan knows nothing of this tensor
+      return false;
+    entry.symmetric.push_back(false);
+    if (!entry.owner->communicator || !decides[i])
       continue;
     Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
     PyObject *symmetric = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
     if (symmetric != Py_True && symmetric != Py_False)
       return false;
-    entry.symmetric.push_back(symmetric == Py_True);
+    entry.symmetric.back() = symmetric == Py_True;
   }
   return true;
 }

@@ -17,15 +17,25 @@ struct Names {
   static Object interned(const char *text) { return Object::taken(PyUnicode_InternFromString(text)); }
 };
 
-/// Gives a lock back.
+/// Holds a communicator's lock, if there is one and no other thread is in a call.
 class Held {
 public:
-  explicit Held(const Object &release) : release(release) {}
+  explicit Held(const Owner &owner) : release(owner.release) {
+    Object acquired = owner.communicator
+                          ? Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr))
+                          : Object::of(Py_True);
+    holds = acquired.get() == Py_True;
+  }
+  Held(const Held &) = delete;
   ~Held() {
+    if (!holds || !release)
+      return;
     SetAside error;
     if (!Object::taken(PyObject_CallNoArgs(release.get())))
       PyErr_WriteUnraisable(release.get());
   }
+
+  bool holds;
 
 private:
   const Object &release;
@@ -60,16 +70,23 @@ static bool addressesAreKnown(const Owner &owner) {
   return changes == numberOf(owner.plans, names().ownChanges);
 }
 
+/// Whether one of a key's tensors is symmetric. Null with an exception set.
+static Object isSymmetric(const Owner &owner, const Key &key, size_t tensor) {
+  Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[tensor]));
+  PyObject *known = address ? PyDict_GetItemWithError(owner.symmetric.get(), address.get()) : nullptr;
+  if (known || PyErr_Occurred())
+    return Object::of(known);
+  return Object::taken(PyObject_CallFunctionObjArgs(owner.isSymmetric.get(), key.tensorObjects[tensor], nullptr));
+}
+
 /// Whether the tensors are symmetric where the entry's are, and lie where they must.
 static bool liesAlike(const Entry &entry, const Key &key) {
   for (size_t i = 0; i < key.tensors; ++i) {
     if (entry.fixed[i] && key.addresses[i] != entry.key.addresses[i])
       return false;
-    if (!entry.owner->communicator)
+    if (!entry.owner->communicator || !entry.decides[i])
       continue;
-    Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
-    PyObject *found = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
-    if (found != (entry.symmetric[i] ? Py_True : Py_False))
+    if (isSymmetric(*entry.owner, key, i).get() != (entry.symmetric[i] ? Py_True : Py_False))
       return false;
   }
   return true;
@@ -88,8 +105,16 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
     if (found == entries.end() || i >= found->second.size())
       Py_RETURN_NONE;
     Shared<Entry> entry = found->second[i];
-    if (!(entry->key == key) || (entry->owner->communicator && !addressesAreKnown(*entry->owner)) ||
-        !liesAlike(*entry, key) || !hold(entry->owner->guards) || !hold(entry->guards)) {
+    if (!(entry->key == key))
+      continue;
+    Held held(*entry->owner);
+    if (!held.holds) { // another thread is in a call, which is an error that the ordinary call finds
+      PyErr_Clear();
+      knew = true;
+      Py_RETURN_NONE;
+    }
+    if ((entry->owner->communicator && !addressesAreKnown(*entry->owner)) || !liesAlike(*entry, key) ||
+        !hold(entry->owner->guards) || !hold(entry->guards)) {
       PyErr_Clear();
       continue;
     }
@@ -99,9 +124,8 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
   }
 }
 
-/// Makes the entry's new tensors, and of them the result. False, perhaps with an exception set: one is not as it must
-/// be.
-bool Table::makeNew(const Entry &entry, Object *made, Address *addresses, Object &result) const {
+/// Makes the entry's new tensors. False, perhaps with an exception set: one is not as it must be.
+bool Table::makeNew(const Entry &entry, Object *made, Address *addresses) const {
   for (size_t i = 0; i < entry.makers.size(); ++i) {
     dlpack::Tensor read;
     made[i] = Object::taken(PyObject_CallNoArgs(entry.makers[i].get()));
@@ -111,30 +135,33 @@ bool Table::makeNew(const Entry &entry, Object *made, Address *addresses, Object
     if (addresses[i] % 16 != 0) // launches are compiled for such
       return false;
   }
+  return true;
+}
+
+/// What a call returns. Null with an exception set.
+Object Table::resultOf(const Entry &entry, const Key &key, const Object *made, const Given &given) {
   if (entry.result != Entry::New)
-    return true;
-  if (!entry.returned) {
-    result = made[entry.results[0]];
-    return true;
-  }
+    return Object::of(key.tensorObjects[entry.result]);
+  if (!entry.returned)
+    return made[entry.results[0]];
   Object parts = Object::taken(PyTuple_New(entry.results.size()));
   for (size_t i = 0; parts && i < entry.results.size(); ++i) {
     size_t which = entry.results[i];
-    if (PyTuple_SetItem(parts.get(), i, Py_NewRef(which == Entry::None ? Py_None : made[which].get())) != 0)
-      return false;
+    PyObject *part = which == Entry::None  ? Py_None
+                     : which >= Entry::New ? given.tensors[which - Entry::New]
+                                           : made[which].get();
+    if (PyTuple_SetItem(parts.get(), i, Py_NewRef(part)) != 0)
+      return {};
   }
-  if (parts)
-    result = Object::taken(PyObject_CallFunctionObjArgs(entry.returned.get(), parts.get(), nullptr));
-  return bool(result);
+  return parts ? Object::taken(PyObject_CallFunctionObjArgs(entry.returned.get(), parts.get(), nullptr)) : Object();
 }
 
-/// Does what the entry says, with this key's tensors; None if the communicator is not ready for that.
+/// Does what the entry says, with this key's tensors, within the communicator's lock; None if the communicator is not
+/// ready for that.
 PyObject *Table::make(const Entry &entry, const Key &key) {
-  const Owner &owner = *entry.owner;
   Object made[Launch::MostTensors]; // which live as long as the call uses them
   Address addresses[Launch::MostTensors];
-  Object result = entry.result == Entry::New ? Object() : Object::of(key.tensorObjects[entry.result]);
-  bool ready = makeNew(entry, made, addresses, result);
+  bool ready = makeNew(entry, made, addresses);
   Given given;
   given.count = entry.sources.size();
   for (size_t i = 0; ready && i < given.count; ++i) {
@@ -145,21 +172,18 @@ PyObject *Table::make(const Entry &entry, const Key &key) {
     given.tensors[i] = isNew ? made[source - Entry::New].get() : key.tensorObjects[source];
     given.addresses[i] = isNew ? addresses[source - Entry::New] : key.addresses[source];
   }
-  ready = ready && std::all_of(entry.actions.begin(), entry.actions.end(),
-                               [&](const Action &action) { return action.prepare(given); });
-  if (!ready) {
+  Object result = ready ? resultOf(entry, key, made, given) : Object();
+  ready = result && std::all_of(entry.actions.begin(), entry.actions.end(),
+                                [&](const Action &action) { return action.prepare(given); });
+  Object stream = ready ? Object::taken(PyObject_CallNoArgs(entry.owner->currentStream.get())) : Object();
+  ready = stream && isReady(entry, stream);
+  unsigned long long handle = ready ? PyLong_AsUnsignedLongLong(stream.get()) : 0;
+  if (!ready || PyErr_Occurred()) {
     PyErr_Clear();
     Py_RETURN_NONE;
   }
-  if (!owner.communicator)
-    return begin(entry, given, std::move(result));
-  Object acquired = Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr));
-  if (acquired.get() != Py_True) { // another thread is in a call, which is an error that the ordinary call finds
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
-  Held held(owner.release);
-  return begin(entry, given, std::move(result));
+  // From here on the call is made: an error is the call's.
+  return run(entry, reinterpret_cast<Stream>(handle), given) ? result.release() : nullptr;
 }
 
 /// Whether the communicator is in no call, its last one was on this stream, and the members have compared such calls
@@ -185,19 +209,6 @@ bool Table::compare(const Owner &owner, const Object &call) {
     return false;
   return !owner.compares ||
          PyList_SetItem(owner.last.get(), calls % PyList_Size(owner.last.get()), Py_NewRef(call.get())) == 0;
-}
-
-/// As make, within the communicator's call.
-PyObject *Table::begin(const Entry &entry, const Given &given, Object result) {
-  Object stream = Object::taken(PyObject_CallNoArgs(entry.owner->currentStream.get()));
-  bool ready = stream && isReady(entry, stream);
-  unsigned long long handle = ready ? PyLong_AsUnsignedLongLong(stream.get()) : 0;
-  if (!ready || PyErr_Occurred()) {
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
-  // From here on the call is made: an error is the call's.
-  return run(entry, reinterpret_cast<Stream>(handle), given) ? result.release() : nullptr;
 }
 
 /// What is left after an error is not done, but the streams are joined. Calls that a function of Python makes are made
@@ -248,8 +259,8 @@ Object Table::userPlace() {
 
 /// Whether calls of `one` are such as those of `other`.
 static bool areAlike(const Entry &one, const Entry &other) {
-  if (one.owner != other.owner || one.symmetric != other.symmetric || one.fixed != other.fixed ||
-      !(one.key == other.key))
+  if (one.owner != other.owner || one.decides != other.decides || one.symmetric != other.symmetric ||
+      one.fixed != other.fixed || !(one.key == other.key))
     return false;
   for (size_t i = 0; i < one.key.tensors; ++i)
     if (one.fixed[i] && one.key.addresses[i] != other.key.addresses[i])

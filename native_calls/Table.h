@@ -29,6 +29,7 @@ struct Owner : Counted {
   Object equal;            // a dict: calls that need no comparison
   Object last;             // a list of the last calls
   Object symmetric;        // a dict: whether what lies at an address is symmetric
+  Object isSymmetric;      // a function that finds that out of a tensor, and notes it there
   Object plans;            // has the number of changes for which that dict holds
   Object allocations[2];   // each counts its changes
 };
@@ -42,11 +43,12 @@ struct Entry : Counted {
   Actions actions;
   StreamFunctions streams;
   std::vector<size_t> sources; // of each tensor that is given, the key's, or New and which new one, or None
-  std::vector<bool> symmetric; // whether each of the key's tensors is
+  std::vector<bool> decides;   // whether the plan takes each of the key's tensors, or it lies where it lay
+  std::vector<bool> symmetric; // whether each of these is
   std::vector<bool> fixed;     // whether each of the key's tensors lies where it lay
   size_t result;               // the key's tensor that is returned, or New: what is made of new ones
   std::vector<Object> makers;  // each is called for a new tensor
-  std::vector<size_t> results; // the new tensors that are returned; None for Python's None
+  std::vector<size_t> results; // what is returned: new tensors; New and which given one; or None for Python's None
   Object returned;             // makes the result of a tuple of these; null: it is the one
   Guards guards;
 
@@ -73,11 +75,11 @@ public:
 
 private:
   PyObject *make(const Entry &entry, const Key &key);
-  PyObject *begin(const Entry &entry, const Given &given, Object result);
   bool run(const Entry &entry, Stream stream, const Given &given);
   static bool isReady(const Entry &entry, const Object &stream);
   static bool compare(const Owner &owner, const Object &call);
-  bool makeNew(const Entry &entry, Object *made, Address *addresses, Object &result) const;
+  bool makeNew(const Entry &entry, Object *made, Address *addresses) const;
+  static Object resultOf(const Entry &entry, const Key &key, const Object *made, const Given &given);
   Object userPlace();
 
   std::map<size_t, std::vector<Shared<Entry>>> entries; // by the keys' hashes

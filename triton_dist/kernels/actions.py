@@ -192,10 +192,10 @@ class _Finder:
             self._put(work, self._places(self._found(taken), self._found(taken)), on_side=on_side)
         else:
             self._has_functions = True
-            self._actions.append(("call", on_side, *self._called(work, taken, on_side=on_side)))
+            self._actions.append(("call", *self._called(work, taken)))
 
     def _called(
-        self, work: Callable[..., object], taken: Callable[..., Any], *, on_side: bool
+        self, work: Callable[..., object], taken: Callable[..., Any]
     ) -> tuple[Callable[..., object], tuple[Any, ...]]:
         """A function, and what it is called with: numbers of tensors that are given, and objects that are the same in
         all calls. If ``work`` takes anything else, the function finds that in each call."""
@@ -205,7 +205,7 @@ class _Finder:
             if number is None and value is not same:
                 everything = tuple((i, None) for i in range(len(self._given)))
                 self._taken.update(range(len(self._given)))
-                return partial(_call, work, taken, self._named, on_side), everything
+                return partial(_call, work, taken, self._named), everything
             arguments.append((number, None if number is not None else value))
         self._taken.update(number for number, _ in arguments if number is not None)
         return work, tuple(arguments)
@@ -316,10 +316,7 @@ def _place_in(where: Sequence[_Place], place: _Place) -> _Place:
 
 
 def _call(
-    work: Callable[..., object], taken: Callable[..., Any], named: Callable[..., Any] | None, on_side: bool,
-    *given: Any,
-) -> None:  # fmt: skip
-    """Do a part's work as ``prepared.py`` does; on a side stream, whose handle is the first that is given."""
-    handle = given[:1] if on_side else ()
-    tensors = given[1:] if on_side else given
-    work(*handle, *taken(*(tensors if named is None else (named(*tensors),))))
+    work: Callable[..., object], taken: Callable[..., Any], named: Callable[..., Any] | None, *given: Any
+) -> None:
+    """Do a part's work as ``prepared.py`` does."""
+    work(*taken(*(given if named is None else (named(*given),))))

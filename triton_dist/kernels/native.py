@@ -9,7 +9,7 @@ them says no, nothing was done, and the call goes through Python, which knows wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
@@ -114,7 +114,7 @@ class Offer:
         Args:
             may_be_new: whether the result may be a tensor that ``function`` has made, and not the launch's host entry.
         """
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        given = [*_tensors((*args, *kwargs.values()))]
         by_identity = {id(value): value for value in given}
         # A tensor that was made of an argument and lies where that lies is its memory: all of them are alive.
         by_address = {value.data_ptr(): value for value in reversed(given) if value.numel()}
@@ -125,6 +125,7 @@ class Offer:
             new = self._only_new(result, given)
         if new is None and self.new is not None:
             return None
+        as_they_are = self.as_they_are or (new is not None and any(isinstance(which, tuple) for which in new.results))
         numbers = {} if new is None else {place: i for i, which in enumerate(new.places) for place in which}
         found: list[Any] = []
         for i, place in enumerate(self.tensors):
@@ -134,7 +135,7 @@ class Offer:
                 found.append(None)
             elif place[0] in by_identity:
                 found.append(by_identity[place[0]])
-            elif place[1] in by_address and not self.as_they_are:
+            elif place[1] in by_address and not as_they_are:
                 found.append(by_address[place[1]])
             else:
                 return None
@@ -160,11 +161,25 @@ class Offer:
         """Whether ``result`` is what the new tensors of the call say."""
         new = self.new
         assert new is not None
-        parts = (result,) if new.returned is None else result
-        if not isinstance(parts, tuple) or len(parts) != len(new.results):
+        parts = new.parts_of(result)
+        if len(parts) != len(new.results):
             return False
-        made = [None if which is None else self.tensors[new.places[which][0]] for which in new.results]
+        made: list[Place | None] = []
+        for which in new.results:
+            if isinstance(which, tuple):
+                made.append(self.tensors[which[0]])
+            else:
+                made.append(None if which is None else self.tensors[new.places[which][0]])
         return [place and place[0] for place in made] == [None if part is None else id(part) for part in parts]
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Those among arguments, also in tuples."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
 
 
 class NativeCalls:
@@ -200,7 +215,8 @@ class NativeCalls:
         """What the calls of a communicator share.
 
         Args:
-            plans: counts in ``_changes`` for which allocations ``symmetric`` holds, which says which addresses are.
+            plans: counts in ``_changes`` for which allocations ``symmetric`` holds, which says which addresses are, and
+                finds it out of a tensor at another one by ``is_symmetric``.
         """
         world = communicator.world
         return (
@@ -211,6 +227,7 @@ class NativeCalls:
             communicator._equal,
             communicator._last,
             symmetric,
+            plans.is_symmetric,
             plans,
             (world.registry, world.group_memory),
         )

@@ -111,8 +111,7 @@ class Step(NamedTuple):
     work: Work
     tensors: Taken
     beside: tuple[tuple[Work, Taken], ...] = ()
-    """What is done at the same time as the work, on a side stream, in this order: launches, and functions that are
-    called with this stream's handle in front of what they take."""
+    """What is done at the same time as the work, on a side stream, in this order: launches, and operations of it."""
 
 
 Part = tuple[Any, ...]
@@ -167,6 +166,8 @@ class _Plan(NamedTuple):
     ``new``."""
     new: NewTensors | None = None
     """Those that a call makes, if the plan takes them and nothing but this decides on them."""
+    conditions: tuple[Guard, ...] = ()
+    """What the host entry asks before it makes a call again."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
@@ -247,7 +248,7 @@ class Prepared:
                 return None
             symmetric = known.get(address)
             if symmetric is None:
-                symmetric = known[address] = is_symmetric(self._communicator, tensor)
+                symmetric = self.is_symmetric(tensor)
             signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15, symmetric
         end = 0
         for begin, behind in sorted(spans):  # here, since a call of a function costs as much
@@ -256,6 +257,13 @@ class Prepared:
                 break
             end = behind
         return tuple(signature)
+
+    def is_symmetric(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is symmetric on the members, which is noted for its address."""
+        if len(self._symmetric) > _ADDRESSES:
+            self._symmetric.clear()
+        found = self._symmetric[tensor.data_ptr()] = is_symmetric(self._communicator, tensor)
+        return found
 
     def repeat(self, signature: Hashable | None, *tensors: Any) -> bool:
         """Make the call again that left a plan under ``signature``; False if the call must take the ordinary path."""
@@ -314,6 +322,7 @@ class Prepared:
             Guard(self._dependent, "attributes", ("on",), "is", on),
             Guard(self._workspace, "attributes", ("made",), "equal", plan.workspace),
             *whose,
+            *plan.conditions,
             *actions.guards(),
         )
         return self._native.learn(self._owner, actions.plan, arguments, guards)
@@ -350,10 +359,8 @@ class Prepared:
             work(stream, *(work.arguments(found) if found else ()), also=also)
         elif isinstance(work, (StreamWork, PlacedWork)):
             work(self._communicator.stream_handle() if side is None else side, *found)
-        elif side is None:
-            work(*found)
         else:
-            work(side, *found)
+            work(*found)
 
     def details(self, signature: Hashable | None) -> Any:
         """What :meth:`keep` was given for calls of this signature, from which new tensors for results are made: pass
@@ -374,6 +381,7 @@ class Prepared:
         named: Callable[..., Any] | None = None,
         fixed: tuple[int, ...] = (),
         new: NewTensors | None = None,
+        conditions: tuple[Guard, ...] = (),
     ) -> None:
         """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
@@ -385,6 +393,7 @@ class Prepared:
             fixed: which of the call's tensors lie where they lay, since their addresses are a part of ``signature``.
             new: the call's new tensors, if its result is made of them, as the host entry makes them for
                 :meth:`repeat`.
+            conditions: what the host entry asks before it calls :meth:`repeat`, as data.
         """
         if signature is None or made is None or len({id(tensor) for tensor in also}) < len(also):
             return
@@ -415,7 +424,7 @@ class Prepared:
         learnable = Learnable(self._communicator, parts, compared, named, len(also)) if is_learnable else None
         plan = _Plan(
             again, is_plain, takes, len(also), compared, workspace, {}, named, details, parts, launches, fixed,
-            learnable, new,
+            learnable, new, conditions,
         )  # fmt: skip
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]

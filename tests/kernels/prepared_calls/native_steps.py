@@ -12,14 +12,32 @@ import fake_gpu
 import pytest
 import torch
 from prepared_calls import calls as given
-from prepared_calls.calls import CALLS, EXPERTS, IN_STEPS, NEW_IN_STEPS, OF_ALL, WIDE, A, B, C, matrix
+from prepared_calls.between_hosts import CALLS as BETWEEN_HOSTS
+from prepared_calls.between_hosts import two_hosts
+from prepared_calls.calls import (
+    BIAS,
+    CALLS,
+    EXPERTS,
+    IDS,
+    IN_STEPS,
+    NEW_IN_STEPS,
+    OF_ALL,
+    TOKENS,
+    WEIGHTS,
+    WIDE,
+    A,
+    B,
+    C,
+    matrix,
+)
 from prepared_calls.decode import KNOWN
 from prepared_calls.native import leave_nothing
 from prepared_calls.world import DRIVER, RECORDER, WORLD, Calls, calls, forget_plans, symmetric
 
 from triton_dist import kernels, native_calls
-from triton_dist.kernels import cuda
+from triton_dist.kernels import cuda, moe
 from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.gemm.operation import IN_SLICES
 from triton_dist.kernels.native import NativeCalls
 from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -36,8 +54,8 @@ EVERY: dict[str, Call] = {
 WITH_PYTHON = {
     **{name: "PyTorch's function" for name in IN_STEPS if name.endswith("0 SMs left")},
     "flash_decode_projection, 300 requests": "a GEMM of as many rows",
-    "gather_routing": "its result is no tensor",
-    **dict.fromkeys((name for name in NEW_IN_STEPS if "dispatch" in name or "combine" in name), "the same"),
+    "dispatch, rounds by TMA, no tokens": "where a tensor without elements lies is not known",
+    **dict.fromkeys((name for name in NEW_IN_STEPS if "in halves" in name), "what is in flight is numbered by Python"),
 }
 """Calls of which Python does a part, and why."""
 
@@ -300,15 +318,14 @@ def wrong_actions_are_refused() -> None:
         (("put", False, bytes(56), (None,) * 3), ValueError, "more than two"),
         (("put", False, bytes(56), ((16, 0),)), ValueError, "no call has"),
         (("fork",), ValueError, "streams of which nothing is known"),
-        (("call", True, print, ()), ValueError, "streams of which nothing is known"),
-        (("call", False, print, ((),)), TypeError, "argument"),
+        (("call", print, ((),)), TypeError, "argument"),
         (("compare", None), TypeError, "tuple"),
         (("sleep",), ValueError, "no such action"),
         ((), ValueError, "no such action"),
     ):
         with pytest.raises(kind, match=text):
             table.learn("x", (A,), {}, owner, ((action,), None, ()), (A,), A, (), None, ())
-    takes_more = ("call", False, print, ((1, None),))
+    takes_more = ("call", print, ((1, None),))
     assert not table.learn("x", (A,), {}, owner, ((takes_more,), None, ()), (A,), A, (), None, ())
 
 
@@ -335,3 +352,24 @@ def nothing_leaks_of_several_parts() -> None:
         leave_nothing((*((call, 5_000) for call in repeats), (failing, 200)), counted)
     finally:
         library.fake_report_to(fake_gpu._queued)
+
+
+def calls_between_hosts_are_those_of_python() -> None:
+    """Whichever of them C++ makes: their steps take parts of memory that is cut in each call."""
+    with two_hosts() as comm:
+        for function, out, _ in BETWEEN_HOSTS:
+            for algorithm in ("auto", "bulk_synchronous", "two_level"):
+                if algorithm == "two_level" and function.__name__ not in IN_SLICES:
+                    continue
+                call = partial(function, A, B, out, bias=BIAS, group=comm, algorithm=algorithm)
+                forget_plans(comm)
+                found = [driven(call) for _ in range(6)]
+                assert found[0] and all(done == found[0] for done in found), (function.__name__, algorithm)
+        received = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, group=comm)
+        for call in (
+            lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, group=comm),
+            lambda: moe.combine(received.x, received),
+        ):
+            found = [driven(call) for _ in range(6)]
+            assert found[0] and all(len(done) == len(found[0]) for done in found)
+            assert launches_by_python(calls(call)), "hosts exchange by functions of Python"
