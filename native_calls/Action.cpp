@@ -68,7 +68,7 @@ bool Action::fits(const std::vector<bool> &there) const {
     return std::all_of(places.begin(), places.end(), isThere);
   if (does != Does::Launch)
     return true;
-  return places.size() >= launch->tensors &&
+  return places.size() >= launch->tensors && places.size() <= Launch::MostTensors &&
          std::all_of(launch->patches.begin(), launch->patches.end(),
                      [&](const Launch::Patch &patch) { return isThere(places[patch.tensor]); });
 }
@@ -95,8 +95,6 @@ static bool parsePlaces(PyObject *tuple, std::vector<Place> &into) {
     size_t which = PyLong_AsSize_t(tensor);
     if (PyErr_Occurred())
       return false;
-    if (which >= Launch::MostTensors)
-      return refuse("an action takes a tensor that no call has");
     into.push_back({Place::Of::Tensor, which, offset});
   }
   return true;
@@ -113,7 +111,7 @@ static bool parseLaunch(PyObject *tuple, Launch *(*launchOf)(PyObject *), Action
   into.object = Object::of(launch);
   into.encode = Object::of(encode);
   into.waiting = waiting == Py_None ? Object() : Object::of(waiting);
-  return into.places.size() <= Launch::MostTensors || refuse("a launch takes too many tensors");
+  return true;
 }
 
 static bool parsePut(PyObject *tuple, Action &into) {

@@ -137,7 +137,7 @@ class _Finder:
     ) -> None:
         self._communicator = communicator
         self._given = given
-        self._spans = [(0, 0) if tensor is None else span_of(tensor) for tensor in given]
+        self._spans = [span_of(tensor) if isinstance(tensor, torch.Tensor) else (0, 0) for tensor in given]
         self._named = named
         self._also = given[len(given) - also :]
         self._actions: list[tuple[Any, ...]] = []
@@ -281,6 +281,8 @@ class _Finder:
         if number is not None:
             self._taken.add(number)
             return number, 0
+        if not isinstance(value, (int, torch.Tensor)):
+            raise _Unknown
         address = value if isinstance(value, int) else value.data_ptr()
         for i, (begin, end) in enumerate(self._spans):
             # If it is within several, these share memory, and their distance is a part of the signature.

@@ -316,7 +316,6 @@ def wrong_actions_are_refused() -> None:
         (("put", False, bytes(56), ()), ValueError, "streams of which nothing is known"),
         (("put", False, bytes(55), ()), ValueError, "another size"),
         (("put", False, bytes(56), (None,) * 3), ValueError, "more than two"),
-        (("put", False, bytes(56), ((16, 0),)), ValueError, "no call has"),
         (("fork",), ValueError, "streams of which nothing is known"),
         (("call", print, ((),)), TypeError, "argument"),
         (("compare", None), TypeError, "tuple"),
@@ -325,8 +324,25 @@ def wrong_actions_are_refused() -> None:
     ):
         with pytest.raises(kind, match=text):
             table.learn("x", (A,), {}, owner, ((action,), None, ()), (A,), A, (), None, ())
-    takes_more = ("call", print, ((1, None),))
-    assert not table.learn("x", (A,), {}, owner, ((takes_more,), None, ()), (A,), A, (), None, ())
+    made = _a_launch()
+    for takes_more in (
+        ("call", print, ((1, None),)),
+        ("launch", False, made.launch, made.encode, ((0, 0),) * (made.takes - 1), None),
+        ("launch", False, made.launch, made.encode, ((0, 0),) * 17, None),
+        ("launch", False, made.launch, made.encode, ((1, 0),) * made.takes, None),
+        ("launch", False, made.launch, made.encode, (None,) * made.takes, None),
+    ):
+        assert not table.learn("x", (A,), {}, owner, ((takes_more,), None, ()), (A,), A, (), None, ())
+    assert not table.learn("x", (A,), {}, owner, ((), None, ()), (A,) * 17, A, (), None, ())
+
+
+def _a_launch() -> Any:
+    """A launch of two tensors."""
+    forget_plans()
+    learnt(CALLS["all_reduce, out="])
+    (plan,) = communicator_of().own(Prepared)._plans.values()
+    native = plan.launch.native(native_calls)
+    return mock.Mock(launch=native.launch, encode=native.encode, takes=plan.launch.takes)
 
 
 def nothing_leaks_of_several_parts() -> None:
