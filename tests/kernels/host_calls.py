@@ -146,6 +146,7 @@ CHECKS = (
     native_steps.calls_between_hosts_are_those_of_python,
     native_experts.calls_of_experts_are_native,
     native_experts.results_are_those_of_ordinary_calls,
+    native_experts.results_may_be_given,
     native_experts.tuples_are_those_of_the_call,
     native_experts.what_is_in_flight_is_refused,
     native_experts.errors_of_experts_are_those_of_python,

@@ -117,6 +117,7 @@ CHECKS = (
     "calls_between_hosts_are_those_of_python",
     "calls_of_experts_are_native",
     "results_are_those_of_ordinary_calls",
+    "results_may_be_given",
     "tuples_are_those_of_the_call",
     "what_is_in_flight_is_refused",
     "errors_of_experts_are_those_of_python",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +40,13 @@ class NewTensors(NamedTuple):
         numbers = {place: number for number, (place, _) in enumerate(made)}
         results = tuple(numbers.get(place) for place in range(at, at + len(tensors)))
         return cls(tuple(like(tensor) for _, tensor in made), tuple((place,) for place, _ in made), results, returned)
+
+    @classmethod
+    def besides(cls, result: int, *kept: torch.Tensor, at: int = 0) -> NewTensors:
+        """Those of a call that returns the tensor number ``result`` of those that its plan is given, and has made the
+        ``kept`` ones, which it takes from number ``at`` on."""
+        places = tuple((place,) for place in range(at, at + len(kept)))
+        return cls(tuple(map(like, kept)), places, ((result,),), itemgetter(0), lambda result: (result,))
 
     def parts_of(self, result: Any) -> tuple[Any, ...]:
         """What :attr:`results` says, of a result."""

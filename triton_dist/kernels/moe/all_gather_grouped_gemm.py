@@ -366,16 +366,22 @@ def gather_and_multiply(
             hopper.dispatch(comm, a, b, result, routing, swiglu, n_programs, n_senders)
             return result
         made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, n_programs, n_senders, whole, swiglu)
-        new = new_tensors(result, a_scales, b_scales) if out is None else None
+        new = new_tensors(result, a_scales, b_scales, is_given=out is not None)
         prepared.keep(signature, made, *compared, details=(result.shape, result.dtype), new=new)
         return result
 
 
 def new_tensors(
-    result: torch.Tensor, a_scales: torch.Tensor | None, b_scales: torch.Tensor | None, *kept: torch.Tensor
+    result: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    *kept: torch.Tensor,
+    is_given: bool,
 ) -> NewTensors:
     """Those of a call, whose plan is given a, b, the result, the routing's memory, both scales, or the result in their
-    place, and what is ``kept``."""
+    place, and what is ``kept``; the result is the call's ``out`` if that ``is_given``."""
+    if is_given:
+        return NewTensors.besides(2, *kept, at=6)
     places = 2, *(at for at, scales in ((4, a_scales), (5, b_scales)) if scales is None)
     others = tuple((at,) for at in range(6, 6 + len(kept)))
     return NewTensors(tuple(map(like, (result, *kept))), (places, *others))

@@ -344,7 +344,7 @@ def multiply_and_scatter(
             return result
         made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, weighted, n_programs, n_reducers, whole)
         kept = () if made is None else made.tensors[6:]
-        new = new_tensors(result, a_scales, b_scales, *kept) if out is None else None
+        new = new_tensors(result, a_scales, b_scales, *kept, is_given=out is not None)
         prepared.keep(signature, made, *compared, details=(result.shape, result.dtype), new=new)
         return result
 
