@@ -71,11 +71,18 @@ def by_python(bench: Bench) -> dict[str, Call]:
     gathered = triton_dist.zeros(4096 * n_pes, dtype=BF16)
     few, b = torch.zeros(16, 512, dtype=BF16, device=device), torch.zeros(512, 512, dtype=BF16, device=device)
     few_out = triton_dist.zeros(16, 512, dtype=BF16)
+    large, all_large = triton_dist.zeros(1 << 20, dtype=BF16), triton_dist.zeros(n_pes << 20, dtype=BF16)
     sides: dict[str, Call] = {
         "by Python all_reduce, 8 KiB, out=": lambda: kernels.all_reduce(x, out=y, group=group),
         "by Python all_gather, 8 KiB": lambda: kernels.all_gather(gathered, x, group=group),
         "by Python gemm_all_reduce, 16 rows, fused": lambda: kernels.gemm_all_reduce(
             few, b, few_out, algorithm="fused", group=group
+        ),
+        "by Python gemm_all_reduce, 16 rows, bulk_synchronous": lambda: kernels.gemm_all_reduce(
+            few, b, few_out, algorithm="bulk_synchronous", group=group
+        ),
+        "by Python all_gather, 2 MiB, copy_engine": lambda: kernels.all_gather(
+            all_large, large, algorithm="copy_engine", group=group
         ),
     }
     for call in sides.values():
@@ -239,7 +246,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with session("host_time", shared=True) as bench:
         why_not = native_calls.why_not()
-        bench.say(f"calls of one launch are repeated by {f'Python: {why_not}' if why_not else 'C++'}")
+        bench.say(f"calls that were made before are repeated by {f'Python: {why_not}' if why_not else 'C++'}")
         sides = collectives(bench) | gemms(bench) | decoding(bench) | experts(bench) | operators(bench)
         sides |= {} if why_not else by_python(bench)
         if bench.shared:

@@ -10,7 +10,7 @@ using namespace triton_dist;
 
 namespace {
 
-enum Tag : uint64_t { Positional = 1, Named, Pointer, Value, Tensor, Same, Sharing };
+enum Tag : uint64_t { Positional = 1, Named, Pointer, Value, Tensor, Same, Sharing, Tuple };
 
 } // namespace
 
@@ -47,9 +47,11 @@ static Address endOf(const dlpack::Tensor &tensor) {
   return addressOf(tensor) + (last + 1) * ((tensor.dtypeBits * tensor.dtypeLanes + 7) / 8);
 }
 
-bool Key::tensor(const Torch &torch, PyObject *object) {
-  if (int before = tensorOf(object); before >= 0)
+bool Key::tensor(const Torch &torch, PyObject *object, bool item) {
+  if (int before = tensorOf(object); before >= 0) {
+    isItem[before] &= item;
     return add(Same) && add(before);
+  }
   if (tensors == Launch::MostTensors)
     return false;
   dlpack::Tensor read;
@@ -66,6 +68,7 @@ bool Key::tensor(const Torch &torch, PyObject *object) {
   }
   Address address = addressOf(read);
   tensorObjects[tensors] = object;
+  isItem[tensors] = item;
   ends[tensors] = endOf(read);
   addresses[tensors++] = address;
   uint64_t dtype = uint64_t(read.dtypeCode) << 24 | uint64_t(read.dtypeBits) << 16 | read.dtypeLanes;
@@ -78,10 +81,29 @@ bool Key::tensor(const Torch &torch, PyObject *object) {
   return true;
 }
 
-bool Key::value(const Torch &torch, PyObject *value, bool byIdentity) {
+/// Whether objects of a type are equal to themselves only.
+static bool comparesByIdentity(PyTypeObject *type) {
+  return PyType_GetSlot(type, Py_tp_richcompare) == PyType_GetSlot(&PyBaseObject_Type, Py_tp_richcompare);
+}
+
+bool Key::items(const Torch &torch, PyObject *tuple, int nested) {
+  Py_ssize_t count = PyTuple_Size(tuple);
+  if (nested > MostNested || !add(Tuple) || !pointTo(reinterpret_cast<PyObject *>(Py_TYPE(tuple))) || !add(count))
+    return false;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!value(torch, PyTuple_GetItem(tuple, i), false, nested))
+      return false;
+  return true;
+}
+
+bool Key::value(const Torch &torch, PyObject *value, bool byIdentity, int nested) {
   PyTypeObject *type = Py_TYPE(value);
   if (torch.isTensor(value))
-    return tensor(torch, value);
+    return tensor(torch, value, nested > 0);
+  if (PyTuple_Check(value) && !byIdentity)
+    return items(torch, value, nested + 1);
+  // Of what a tuple of ours holds, as a communicator; an option that is such an object is refused by its function.
+  byIdentity |= nested > 0 && comparesByIdentity(type);
   if (byIdentity || value == Py_None || type == &PyBool_Type ||
       reinterpret_cast<PyObject *>(type) == torch.dtypeType.get())
     return add(Pointer) && pointTo(value);

@@ -2,7 +2,8 @@
 //
 // A call as it is written: the function and its arguments, where a tensor is
 // its shape, strides, dtype, device and address modulo 16; and which tensors
-// share memory, as in triton_dist/kernels/overlaps.py.
+// share memory, as in triton_dist/kernels/overlaps.py. A tuple, as what another
+// call has returned, is its type and its items.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,10 +56,14 @@ public:
   size_t tensors = 0;
   PyObject *tensorObjects[Launch::MostTensors];
   Address addresses[Launch::MostTensors];
+  bool isItem[Launch::MostTensors]; // it stands in tuples only, from which a function takes what it wants
 
 private:
-  bool value(const Torch &torch, PyObject *value, bool byIdentity);
-  bool tensor(const Torch &torch, PyObject *tensor);
+  static constexpr int MostNested = 4; // tuples
+
+  bool value(const Torch &torch, PyObject *value, bool byIdentity, int nested = 0);
+  bool items(const Torch &torch, PyObject *tuple, int nested);
+  bool tensor(const Torch &torch, PyObject *tensor, bool item);
   bool sharing();
   bool add(uint64_t word);
   bool pointTo(PyObject *object);

@@ -77,7 +77,11 @@ public:
 
   /// Launches, and asks about each address what Triton's launcher asks. Python's lock is free meanwhile: the driver
   /// waits where a stream's queue is full. False with an exception set.
-  bool run(void *stream, const Address *addresses) const;
+  bool run(void *stream, const Address *addresses, const Object &encode);
+
+private:
+  /// The descriptor of a patch; it is kept until another is made. Null with an exception set.
+  const char *mapOf(size_t patch, Address address, const Object &encode);
 };
 
 } // namespace triton_dist

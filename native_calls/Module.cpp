@@ -7,6 +7,7 @@
 
 #include "Table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -126,10 +127,10 @@ PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
   if (!parseGuards(guards, owner->guards))
     return nullptr;
   if (shared != Py_None) {
-    PyObject *communicator, *acquire, *release, *equal, *last, *symmetric, *plans, *first, *second;
+    PyObject *communicator, *acquire, *release, *equal, *last, *symmetric, *isSymmetric, *plans, *first, *second;
     int compares;
-    if (!PyArg_ParseTuple(shared, "OOOpO!O!O!O(OO)", &communicator, &acquire, &release, &compares, &PyDict_Type, &equal,
-                          &PyList_Type, &last, &PyDict_Type, &symmetric, &plans, &first, &second))
+    if (!PyArg_ParseTuple(shared, "OOOpO!O!O!OO(OO)", &communicator, &acquire, &release, &compares, &PyDict_Type,
+                          &equal, &PyList_Type, &last, &PyDict_Type, &symmetric, &isSymmetric, &plans, &first, &second))
       return nullptr;
     if (PyList_Size(last) == 0)
       return refuse("last has no places");
@@ -140,6 +141,7 @@ PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
     owner->equal = Object::of(equal);
     owner->last = Object::of(last);
     owner->symmetric = Object::of(symmetric);
+    owner->isSymmetric = Object::of(isSymmetric);
     owner->plans = Object::of(plans);
     owner->allocations[0] = Object::of(first);
     owner->allocations[1] = Object::of(second);
@@ -190,16 +192,23 @@ PyObject *tableCall(PyObject *self, PyObject *const *args, Py_ssize_t n) {
   return TableObject::of(self)->call(args[0], args[1], args[2]);
 }
 
-/// Indices of a tuple, each below `end`; Entry::None where Python's None is. False with an exception set.
-bool indices(PyObject *tuple, size_t end, std::vector<size_t> &into) {
+/// What an entry returns, of a tuple of numbers of new tensors, of None, and of numbers of given tensors in tuples.
+/// False with an exception set.
+bool parseResults(PyObject *tuple, Entry &entry) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
     PyObject *item = PyTuple_GetItem(tuple, i);
-    size_t index = item == Py_None ? Entry::None : PyLong_AsSize_t(item);
-    if (PyErr_Occurred())
+    Py_ssize_t number = 0;
+    bool isGiven = PyTuple_Check(item);
+    if (item == Py_None) {
+      entry.results.push_back(Entry::None);
+      continue;
+    }
+    if (isGiven ? !PyArg_ParseTuple(item, "n", &number)
+                : (number = PyLong_AsSsize_t(item), PyErr_Occurred() != nullptr))
       return false;
-    if (index >= end && index != Entry::None)
+    if (number < 0 || size_t(number) >= (isGiven ? Launch::MostTensors : entry.makers.size()))
       return refuse("there are not so many new tensors") != nullptr;
-    into.push_back(index);
+    entry.results.push_back(isGiven ? Entry::New + number : number);
   }
   return true;
 }
@@ -213,10 +222,10 @@ bool parseNew(PyObject *tuple, Entry &entry) {
     entry.makers.push_back(Object::of(PyTuple_GetItem(makers, i)));
   if (entry.makers.size() > Launch::MostTensors)
     return refuse("there are too many new tensors") != nullptr;
-  if (!indices(results, entry.makers.size(), entry.results))
+  if (!parseResults(results, entry))
     return false;
   entry.returned = given(returned);
-  if (!entry.returned && (entry.results.size() != 1 || entry.results[0] == Entry::None))
+  if (!entry.returned && (entry.results.size() != 1 || entry.results[0] >= Entry::New))
     return refuse("a result without a function that makes it is one tensor") != nullptr;
   entry.result = Entry::New;
   return true;
@@ -225,7 +234,7 @@ bool parseNew(PyObject *tuple, Entry &entry) {
 /// Fills what is known of an entry's tensors. False, perhaps with an exception set: the call cannot be learnt.
 bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
   const Key &key = entry.key;
-  std::vector<bool> decides(key.tensors, false); // whether the launch takes it, or it lies where it lay
+  std::vector<bool> decides(key.tensors, false); // whether the plan takes it, or it lies where it lay
   entry.fixed.assign(key.tensors, false);
   for (Py_ssize_t i = 0; i < PyTuple_Size(fixed); ++i) {
     int found = key.tensorOf(PyTuple_GetItem(fixed, i));
@@ -233,9 +242,11 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
       return false;
     entry.fixed[found] = decides[found] = true;
   }
+  std::vector<bool> there; // of the tensors that are given
   for (Py_ssize_t i = 0; i < PyTuple_Size(tensors); ++i) {
     PyObject *tensor = PyTuple_GetItem(tensors, i);
     int found = key.tensorOf(tensor);
+    there.push_back(tensor != Py_None);
     if (found >= 0) {
       decides[found] = true;
       entry.sources.push_back(found);
@@ -250,39 +261,84 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
       return false;
     }
   }
-  if (entry.sources.size() > Launch::MostTensors || entry.sources.size() < entry.launch->tensors)
+  if (there.size() > Launch::MostTensors || !std::all_of(entry.actions.begin(), entry.actions.end(),
+                                                         [&](const Action &action) { return action.fits(there); }))
     return false;
-  for (const Launch::Patch &patch : entry.launch->patches)
-    if (entry.sources[patch.tensor] == Entry::None)
+  for (size_t result : entry.results)
+    if (result >= Entry::New && result != Entry::None &&
+        (result - Entry::New >= there.size() || !there[result - Entry::New]))
       return false;
+  entry.decides = decides;
   for (size_t i = 0; i < key.tensors; ++i) {
-    if (!decides[i]) // the plan knows nothing of this tensor
+    if (!decides[i] && !key.isItem[i]) // the plan knows nothing of this tensor
       return false;
-    if (!entry.owner->communicator)
+    entry.symmetric.push_back(false);
+    if (!entry.owner->communicator || !decides[i])
       continue;
     Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
     PyObject *symmetric = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
     if (symmetric != Py_True && symmetric != Py_False)
       return false;
-    entry.symmetric.push_back(symmetric == Py_True);
+    entry.symmetric.back() = symmetric == Py_True;
   }
   return true;
 }
 
-/// learn(name, args, kwargs, owner, launch, tensors, encode, result, fixed, new, compared, waiting, guards)
+/// Of a tuple (put, order, the driver's functions, failed, side stream, event), or None. False with an exception set.
+bool parseStreams(PyObject *tuple, StreamFunctions &into) {
+  if (tuple == Py_None)
+    return true;
+  unsigned long long put, order, cuda, side, event;
+  PyObject *failed;
+  if (!PyArg_ParseTuple(tuple, "KKKOKK", &put, &order, &cuda, &failed, &side, &event))
+    return false;
+  into.put = reinterpret_cast<decltype(into.put)>(put);
+  into.order = reinterpret_cast<decltype(into.order)>(order);
+  into.cuda = reinterpret_cast<const void *>(cuda);
+  into.failed = Object::of(failed);
+  into.side = reinterpret_cast<Stream>(side);
+  into.event = reinterpret_cast<void *>(event);
+  return true;
+}
+
+Launch *launchOf(PyObject *object) {
+  if (reinterpret_cast<PyObject *>(Py_TYPE(object)) == LaunchObject::type)
+    return LaunchObject::of(object);
+  PyErr_SetString(PyExc_TypeError, "an action launches what is no Launch");
+  return nullptr;
+}
+
+/// Fills what an entry does, of a tuple (actions, streams, memory), which keeps alive what they use. False with an
+/// exception set.
+bool parsePlan(PyObject *plan, Entry &entry) {
+  PyObject *actions, *streams, *memory;
+  if (!PyArg_ParseTuple(plan, "O!OO", &PyTuple_Type, &actions, &streams, &memory) ||
+      !parseStreams(streams, entry.streams) || !parseActions(actions, launchOf, entry.actions))
+    return false;
+  for (const Action &action : entry.actions) {
+    bool isOfStreams = action.onSide || action.does == Action::Does::Put || action.does == Action::Does::Fork ||
+                       action.does == Action::Does::Join;
+    if (isOfStreams && !entry.streams.order)
+      return refuse("actions use streams of which nothing is known") != nullptr;
+    if (action.does == Action::Does::Compare && !entry.owner->communicator)
+      return refuse("a local operation is compared with none") != nullptr;
+  }
+  entry.plan = Object::of(plan);
+  return true;
+}
+
+/// learn(name, args, kwargs, owner, plan, tensors, result, fixed, new, guards)
 ///
-/// tensors: of the call, or the number of a new one, or None. result: a tensor of the call, if nothing is new.
+/// plan: as parsePlan has it, the same object for the same plan. tensors: that the plan is given: of the call, or the
+/// number of a new one, or None. result: a tensor of the call, if nothing is new.
 PyObject *tableLearn(PyObject *self, PyObject *arguments) {
-  PyObject *name, *args, *kwargs, *owner, *launch, *tensors, *encode, *result, *fixed, *makeNew, *compared, *waiting,
-      *guards;
-  if (!PyArg_ParseTuple(arguments, "OO!O!OOO!OOO!OOOO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
-                        &launch, &PyTuple_Type, &tensors, &encode, &result, &PyTuple_Type, &fixed, &makeNew, &compared,
-                        &waiting, &guards))
+  PyObject *name, *args, *kwargs, *owner, *plan, *tensors, *result, *fixed, *makeNew, *guards;
+  if (!PyArg_ParseTuple(arguments, "OO!O!OO!O!OO!OO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
+                        &PyTuple_Type, &plan, &PyTuple_Type, &tensors, &result, &PyTuple_Type, &fixed, &makeNew,
+                        &guards))
     return nullptr;
-  if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type ||
-      reinterpret_cast<PyObject *>(Py_TYPE(launch)) != LaunchObject::type ||
-      (compared != Py_None && !PyTuple_Check(compared))) {
-    PyErr_SetString(PyExc_TypeError, "learn takes an Owner, a Launch and a tuple or None");
+  if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type) {
+    PyErr_SetString(PyExc_TypeError, "learn takes an Owner");
     return nullptr;
   }
   Table &table = *TableObject::of(self);
@@ -290,10 +346,8 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
   if (!entry->key.read(table.torch, name, args, kwargs, table.groupName.get()))
     Py_RETURN_FALSE;
   entry->owner = *OwnerObject::of(owner);
-  entry->launchObject = Object::of(launch);
-  entry->launch = LaunchObject::of(launch);
-  if (!entry->owner->communicator && compared != Py_None)
-    return refuse("a local operation is compared with none");
+  if (!parsePlan(plan, *entry))
+    return nullptr;
   if (makeNew != Py_None) {
     if (!parseNew(makeNew, *entry))
       return nullptr;
@@ -309,12 +363,9 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
     Py_RETURN_FALSE;
   }
   // The call went through Python for another reason, as another stream.
-  if (Shared<Entry> known = table.find(*entry); known && known->launch == entry->launch && hold(known->guards))
+  if (Shared<Entry> known = table.find(*entry); known && known->plan.get() == entry->plan.get() && hold(known->guards))
     Py_RETURN_TRUE;
   entry->objects = entry->key.objects();
-  entry->encode = Object::of(encode);
-  entry->compared = given(compared);
-  entry->waiting = given(waiting);
   if (!parseGuards(guards, entry->guards))
     return nullptr;
   table.learn(std::move(entry));

@@ -44,6 +44,17 @@ private:
   PyObject *object = nullptr;
 };
 
+/// While it lives no error is set; then the one from before is set again, if there was one.
+class SetAside {
+public:
+  SetAside() { PyErr_Fetch(&type, &error, &trace); }
+  SetAside(const SetAside &) = delete;
+  ~SetAside() { PyErr_Restore(type, error, trace); }
+
+private:
+  PyObject *type, *error, *trace;
+};
+
 } // namespace triton_dist
 
 #endif // TRITON_DIST_NATIVE_CALLS_OBJECT_H

@@ -17,17 +17,25 @@ struct Names {
   static Object interned(const char *text) { return Object::taken(PyUnicode_InternFromString(text)); }
 };
 
-/// Gives a lock back.
+/// Holds a communicator's lock, if there is one and no other thread is in a call.
 class Held {
 public:
-  explicit Held(const Object &release) : release(release) {}
+  explicit Held(const Owner &owner) : release(owner.release) {
+    Object acquired = owner.communicator
+                          ? Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr))
+                          : Object::of(Py_True);
+    holds = acquired.get() == Py_True;
+  }
+  Held(const Held &) = delete;
   ~Held() {
-    PyObject *type, *error, *trace;
-    PyErr_Fetch(&type, &error, &trace);
+    if (!holds || !release)
+      return;
+    SetAside error;
     if (!Object::taken(PyObject_CallNoArgs(release.get())))
       PyErr_WriteUnraisable(release.get());
-    PyErr_Restore(type, error, trace);
   }
+
+  bool holds;
 
 private:
   const Object &release;
@@ -62,16 +70,23 @@ static bool addressesAreKnown(const Owner &owner) {
   return changes == numberOf(owner.plans, names().ownChanges);
 }
 
+/// Whether one of a key's tensors is symmetric. Null with an exception set.
+static Object isSymmetric(const Owner &owner, const Key &key, size_t tensor) {
+  Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[tensor]));
+  PyObject *known = address ? PyDict_GetItemWithError(owner.symmetric.get(), address.get()) : nullptr;
+  if (known || PyErr_Occurred())
+    return Object::of(known);
+  return Object::taken(PyObject_CallFunctionObjArgs(owner.isSymmetric.get(), key.tensorObjects[tensor], nullptr));
+}
+
 /// Whether the tensors are symmetric where the entry's are, and lie where they must.
 static bool liesAlike(const Entry &entry, const Key &key) {
   for (size_t i = 0; i < key.tensors; ++i) {
     if (entry.fixed[i] && key.addresses[i] != entry.key.addresses[i])
       return false;
-    if (!entry.owner->communicator)
+    if (!entry.owner->communicator || !entry.decides[i])
       continue;
-    Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
-    PyObject *found = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
-    if (found != (entry.symmetric[i] ? Py_True : Py_False))
+    if (isSymmetric(*entry.owner, key, i).get() != (entry.symmetric[i] ? Py_True : Py_False))
       return false;
   }
   return true;
@@ -90,8 +105,16 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
     if (found == entries.end() || i >= found->second.size())
       Py_RETURN_NONE;
     Shared<Entry> entry = found->second[i];
-    if (!(entry->key == key) || (entry->owner->communicator && !addressesAreKnown(*entry->owner)) ||
-        !liesAlike(*entry, key) || !hold(entry->owner->guards) || !hold(entry->guards)) {
+    if (!(entry->key == key))
+      continue;
+    Held held(*entry->owner);
+    if (!held.holds) { // another thread is in a call, which is an error that the ordinary call finds
+      PyErr_Clear();
+      knew = true;
+      Py_RETURN_NONE;
+    }
+    if ((entry->owner->communicator && !addressesAreKnown(*entry->owner)) || !liesAlike(*entry, key) ||
+        !hold(entry->owner->guards) || !hold(entry->guards)) {
       PyErr_Clear();
       continue;
     }
@@ -101,10 +124,8 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
   }
 }
 
-/// Makes the entry's new tensors, and of them the result. False, perhaps with an exception set: one is not as it must
-/// be.
-bool Table::makeNew(const Entry &entry, Address *addresses, Object &result) const {
-  Object made[Launch::MostTensors];
+/// Makes the entry's new tensors. False, perhaps with an exception set: one is not as it must be.
+bool Table::makeNew(const Entry &entry, Object *made, Address *addresses) const {
   for (size_t i = 0; i < entry.makers.size(); ++i) {
     dlpack::Tensor read;
     made[i] = Object::taken(PyObject_CallNoArgs(entry.makers[i].get()));
@@ -114,102 +135,114 @@ bool Table::makeNew(const Entry &entry, Address *addresses, Object &result) cons
     if (addresses[i] % 16 != 0) // launches are compiled for such
       return false;
   }
+  return true;
+}
+
+/// What a call returns. Null with an exception set.
+Object Table::resultOf(const Entry &entry, const Key &key, const Object *made, const Given &given) {
   if (entry.result != Entry::New)
-    return true;
-  if (!entry.returned) {
-    result = made[entry.results[0]];
-    return true;
-  }
+    return Object::of(key.tensorObjects[entry.result]);
+  if (!entry.returned)
+    return made[entry.results[0]];
   Object parts = Object::taken(PyTuple_New(entry.results.size()));
   for (size_t i = 0; parts && i < entry.results.size(); ++i) {
     size_t which = entry.results[i];
-    if (PyTuple_SetItem(parts.get(), i, Py_NewRef(which == Entry::None ? Py_None : made[which].get())) != 0)
-      return false;
+    PyObject *part = which == Entry::None  ? Py_None
+                     : which >= Entry::New ? given.tensors[which - Entry::New]
+                                           : made[which].get();
+    if (PyTuple_SetItem(parts.get(), i, Py_NewRef(part)) != 0)
+      return {};
   }
-  if (parts)
-    result = Object::taken(PyObject_CallFunctionObjArgs(entry.returned.get(), parts.get(), nullptr));
-  return bool(result);
+  return parts ? Object::taken(PyObject_CallFunctionObjArgs(entry.returned.get(), parts.get(), nullptr)) : Object();
 }
 
-/// Launches what the entry has, of this key's tensors; None if the communicator is not ready for that.
+/// Does what the entry says, with this key's tensors, within the communicator's lock; None if the communicator is not
+/// ready for that.
 PyObject *Table::make(const Entry &entry, const Key &key) {
-  const Owner &owner = *entry.owner;
-  Address addresses[Launch::MostTensors] = {}, newAddresses[Launch::MostTensors];
-  Object result = entry.result == Entry::New ? Object() : Object::of(key.tensorObjects[entry.result]);
-  if (!makeNew(entry, newAddresses, result)) {
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
-  for (size_t i = 0; i < entry.sources.size(); ++i) {
+  Object made[Launch::MostTensors]; // which live as long as the call uses them
+  Address addresses[Launch::MostTensors];
+  bool ready = makeNew(entry, made, addresses);
+  Given given;
+  given.count = entry.sources.size();
+  for (size_t i = 0; ready && i < given.count; ++i) {
     size_t source = entry.sources[i];
-    if (source != Entry::None)
-      addresses[i] = source < Entry::New ? key.addresses[source] : newAddresses[source - Entry::New];
+    if (source == Entry::None)
+      continue;
+    bool isNew = source >= Entry::New;
+    given.tensors[i] = isNew ? made[source - Entry::New].get() : key.tensorObjects[source];
+    given.addresses[i] = isNew ? addresses[source - Entry::New] : key.addresses[source];
   }
-  if (!entry.launch->encode(addresses, entry.encode)) {
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
-  if (!owner.communicator)
-    return launch(entry, addresses, std::move(result));
-  Object acquired = Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr));
-  if (acquired.get() != Py_True) { // another thread is in a call, which is an error that the ordinary call finds
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
-  Held held(owner.release);
-  return launch(entry, addresses, std::move(result));
-}
-
-/// As make, within the communicator's call.
-PyObject *Table::launch(const Entry &entry, const Address *addresses, Object result) {
-  const Owner &owner = *entry.owner;
-  Object stream = Object::taken(PyObject_CallNoArgs(owner.currentStream.get()));
-  bool ready = bool(stream);
-  long calls = 0;
-  if (owner.communicator) {
-    Object handle = attribute(owner.communicator, names().handle);
-    calls = numberOf(owner.communicator, names().made);
-    ready = ready && handle && calls >= 0 && numberOf(owner.communicator, names().depth) == 0 &&
-            PyObject_RichCompareBool(stream.get(), handle.get(), Py_EQ) == 1;
-    if (ready && entry.compared && owner.compares)
-      ready = PyDict_GetItemWithError(owner.equal.get(), entry.compared.get()) != nullptr;
-  }
-  unsigned long long streamHandle = ready ? PyLong_AsUnsignedLongLong(stream.get()) : 0;
+  Object result = ready ? resultOf(entry, key, made, given) : Object();
+  ready = result && std::all_of(entry.actions.begin(), entry.actions.end(),
+                                [&](const Action &action) { return action.prepare(given); });
+  Object stream = ready ? Object::taken(PyObject_CallNoArgs(entry.owner->currentStream.get())) : Object();
+  ready = stream && isReady(entry, stream);
+  unsigned long long handle = ready ? PyLong_AsUnsignedLongLong(stream.get()) : 0;
   if (!ready || PyErr_Occurred()) {
     PyErr_Clear();
     Py_RETURN_NONE;
   }
   // From here on the call is made: an error is the call's.
-  if (entry.compared) {
-    Object next = Object::taken(PyLong_FromLong(++calls));
-    if (!next || PyObject_SetAttr(owner.communicator.get(), names().made.get(), next.get()) != 0)
-      return nullptr;
-    if (owner.compares &&
-        PyList_SetItem(owner.last.get(), calls % PyList_Size(owner.last.get()), Py_NewRef(entry.compared.get())) != 0)
-      return nullptr;
-  }
-  if (entry.waiting) {
-    notePlace(entry.waiting.get());
-    if (PyErr_Occurred())
-      return nullptr;
-  }
-  return entry.launch->run(reinterpret_cast<void *>(streamHandle), addresses) ? result.release() : nullptr;
+  return run(entry, reinterpret_cast<Stream>(handle), given) ? result.release() : nullptr;
 }
 
-/// Notes the innermost line of Python that is the user's, by its code and instruction.
-void Table::notePlace(PyObject *waiting) {
+/// Whether the communicator is in no call, its last one was on this stream, and the members have compared such calls
+/// before. False, perhaps with an exception set.
+bool Table::isReady(const Entry &entry, const Object &stream) {
+  const Owner &owner = *entry.owner;
+  if (!owner.communicator)
+    return true;
+  Object handle = attribute(owner.communicator, names().handle);
+  if (!handle || numberOf(owner.communicator, names().depth) != 0 ||
+      PyObject_RichCompareBool(stream.get(), handle.get(), Py_EQ) != 1)
+    return false;
+  return !owner.compares || std::all_of(entry.actions.begin(), entry.actions.end(), [&](const Action &action) {
+    return action.does != Action::Does::Compare || PyDict_GetItemWithError(owner.equal.get(), action.object.get());
+  });
+}
+
+/// Counts a call, and notes it as the last one. False with an exception set.
+bool Table::compare(const Owner &owner, const Object &call) {
+  long calls = numberOf(owner.communicator, names().made);
+  Object next = calls < 0 ? Object() : Object::taken(PyLong_FromLong(++calls));
+  if (!next || PyObject_SetAttr(owner.communicator.get(), names().made.get(), next.get()) != 0)
+    return false;
+  return !owner.compares ||
+         PyList_SetItem(owner.last.get(), calls % PyList_Size(owner.last.get()), Py_NewRef(call.get())) == 0;
+}
+
+/// What is left after an error is not done, but the streams are joined. Calls that a function of Python makes are made
+/// as if by the user: the communicator's depth is that of no call, and this thread has its lock.
+bool Table::run(const Entry &entry, Stream stream, const Given &given) {
+  Streams streams(entry.streams, stream);
+  Object place;
+  for (const Action &action : entry.actions) {
+    if (action.waiting) {
+      if (!place && !(place = userPlace()))
+        return false;
+      if (PyObject_SetAttr(action.waiting.get(), names().launched.get(), place.get()) != 0)
+        return false;
+    }
+    if (action.does == Action::Does::Compare ? !compare(*entry.owner, action.object) : !action.run(streams, given))
+      return false;
+  }
+  return true;
+}
+
+/// The innermost line of Python that is the user's, by its code and instruction. Null with an exception set.
+Object Table::userPlace() {
   Object frame = Object::of(reinterpret_cast<PyObject *>(PyEval_GetFrame()));
   while (frame) {
     Object code =
         Object::taken(reinterpret_cast<PyObject *>(PyFrame_GetCode(reinterpret_cast<PyFrameObject *>(frame.get()))));
     Object file = attribute(code, names().file);
     if (!file)
-      return;
+      return {};
     PyObject *inside = PyDict_GetItemWithError(files.get(), file.get());
     if (!inside) {
       Object said = Object::taken(PyObject_CallFunctionObjArgs(isInside.get(), file.get(), nullptr));
       if (!said || PyDict_SetItem(files.get(), file.get(), said.get()) != 0)
-        return;
+        return {};
       inside = said.get() == Py_True ? Py_True : Py_False;
     }
     Object back = inside == Py_True ? attribute(frame, names().back) : Object();
@@ -218,17 +251,16 @@ void Table::notePlace(PyObject *waiting) {
       continue;
     }
     Object instruction = attribute(frame, names().instruction);
-    Object place = instruction ? Object::taken(PyTuple_Pack(2, code.get(), instruction.get())) : Object();
-    if (place)
-      PyObject_SetAttr(waiting, names().launched.get(), place.get());
-    return;
+    return instruction ? Object::taken(PyTuple_Pack(2, code.get(), instruction.get())) : Object();
   }
+  PyErr_SetString(PyExc_RuntimeError, "a call has no line of Python");
+  return {};
 }
 
 /// Whether calls of `one` are such as those of `other`.
 static bool areAlike(const Entry &one, const Entry &other) {
-  if (one.owner != other.owner || one.symmetric != other.symmetric || one.fixed != other.fixed ||
-      !(one.key == other.key))
+  if (one.owner != other.owner || one.decides != other.decides || one.symmetric != other.symmetric ||
+      one.fixed != other.fixed || !(one.key == other.key))
     return false;
   for (size_t i = 0; i < one.key.tensors; ++i)
     if (one.fixed[i] && one.key.addresses[i] != other.key.addresses[i])

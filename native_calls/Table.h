@@ -1,16 +1,17 @@
 //===- Table.h - Calls that are repeated ------------------------*- C++ -*-===//
 //
-// By its key, what a call launches, and what must hold for that.
+// By its key, what a call does, and what must hold for that.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef TRITON_DIST_NATIVE_CALLS_TABLE_H
 #define TRITON_DIST_NATIVE_CALLS_TABLE_H
 
+#include "Action.h"
 #include "Guard.h"
 #include "Key.h"
-#include "Launch.h"
 #include "Shared.h"
+#include "Streams.h"
 
 #include <map>
 
@@ -28,6 +29,7 @@ struct Owner : Counted {
   Object equal;            // a dict: calls that need no comparison
   Object last;             // a list of the last calls
   Object symmetric;        // a dict: whether what lies at an address is symmetric
+  Object isSymmetric;      // a function that finds that out of a tensor, and notes it there
   Object plans;            // has the number of changes for which that dict holds
   Object allocations[2];   // each counts its changes
 };
@@ -37,18 +39,17 @@ struct Entry : Counted {
   Key key;
   std::vector<Object> objects; // what the key points to
   Shared<Owner> owner;
-  Object launchObject;
-  Launch *launch;
-  Object encode;               // makes descriptors that the launch does not know
-  std::vector<size_t> sources; // of each of the launch's tensors, the key's, or New and which new one, or None
-  std::vector<bool> symmetric; // whether each of the key's tensors is
+  Object plan; // what the actions were read from, which keeps alive what they use
+  Actions actions;
+  StreamFunctions streams;
+  std::vector<size_t> sources; // of each tensor that is given, the key's, or New and which new one, or None
+  std::vector<bool> decides;   // whether the plan takes each of the key's tensors, or it lies where it lay
+  std::vector<bool> symmetric; // whether each of these is
   std::vector<bool> fixed;     // whether each of the key's tensors lies where it lay
   size_t result;               // the key's tensor that is returned, or New: what is made of new ones
   std::vector<Object> makers;  // each is called for a new tensor
-  std::vector<size_t> results; // the new tensors that are returned; None for Python's None
+  std::vector<size_t> results; // what is returned: new tensors; New and which given one; or None for Python's None
   Object returned;             // makes the result of a tuple of these; null: it is the one
-  Object compared;             // a tuple; null: nothing is compared
-  Object waiting;              // gets the user's line; null: nothing does
   Guards guards;
 
   static constexpr size_t New = Launch::MostTensors, None = 2 * Launch::MostTensors;
@@ -74,9 +75,12 @@ public:
 
 private:
   PyObject *make(const Entry &entry, const Key &key);
-  PyObject *launch(const Entry &entry, const Address *addresses, Object result);
-  bool makeNew(const Entry &entry, Address *addresses, Object &result) const;
-  void notePlace(PyObject *waiting);
+  bool run(const Entry &entry, Stream stream, const Given &given);
+  static bool isReady(const Entry &entry, const Object &stream);
+  static bool compare(const Owner &owner, const Object &call);
+  bool makeNew(const Entry &entry, Object *made, Address *addresses) const;
+  static Object resultOf(const Entry &entry, const Key &key, const Object *made, const Given &given);
+  Object userPlace();
 
   std::map<size_t, std::vector<Shared<Entry>>> entries; // by the keys' hashes
   size_t count = 0;

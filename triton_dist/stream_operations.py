@@ -44,6 +44,8 @@ class Functions(NamedTuple):
     order: Callable[..., int]
     """Of the earlier stream, the later one, and an event: what the later one gets next begins after what the earlier
     one has got."""
+    addresses: tuple[int, int, int]
+    """Of both functions, and of the driver's that are their first argument, for C++ (``native_calls/Streams.h``)."""
 
 
 @functools.cache
@@ -56,13 +58,19 @@ def library() -> Functions:
     loaded, driver = ctypes.CDLL(str(PATH)), ctypes.CDLL("libcuda.so.1")
     if lacking := [name for name in _DRIVER if not hasattr(driver, name)]:
         raise RuntimeError(f"the CUDA driver is too old: libcuda.so.1 has no {', '.join(lacking)}")
-    found = [ctypes.cast(getattr(driver, name), ctypes.c_void_p).value for name in _DRIVER]
+    found = [_address(getattr(driver, name)) for name in _DRIVER]
     functions = ctypes.cast((ctypes.c_void_p * len(found))(*found), ctypes.c_void_p)  # which keeps the array
     handle, address = ctypes.c_void_p, ctypes.c_uint64
+    put, order = loaded.triton_dist_stream_put, loaded.triton_dist_stream_order
     return Functions(
-        _typed(loaded.triton_dist_stream_put, functions, handle, ctypes.c_int64, handle, address, address),
-        _typed(loaded.triton_dist_stream_order, functions, handle, handle, handle),
+        _typed(put, functions, handle, ctypes.c_int64, handle, address, address),
+        _typed(order, functions, handle, handle, handle),
+        (_address(put), _address(order), functions.value or 0),
     )
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _typed(function: Any, driver: ctypes.c_void_p, *arguments: Any) -> Callable[..., int]:

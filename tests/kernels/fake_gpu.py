@@ -32,6 +32,9 @@ HEAP = 768 << 20
 STREAM = [7]
 """The handle of the current stream."""
 
+CAPTURING = [False]
+"""Whether the current stream is being captured."""
+
 DEVICE: list[int | None] = [None]
 """The number of the current GPU: that of the CPU, where tensors lie."""
 
@@ -116,6 +119,7 @@ class Recorder:
             *(attributes, scratch, aligned, arguments),
         ]
         self.all.append(self.last)
+        DONE.append(self.last)
 
     def _plain(self, kind: int, value: bytes) -> Any:
         number = int.from_bytes(value[:8], "little")
@@ -145,14 +149,19 @@ _EVENTS = ctypes.c_uint64()
 QUEUED: list[tuple[Any, ...]] = []
 """What streams were given, but for launches: the stream, the operation and its arguments."""
 
+DONE: list[Any] = []
+"""The same and launches, as of :class:`Recorder`, in the order in which the driver got them; clear it."""
+
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
 def _queued(stream: int, operation: bytes, numbers: Any, n: int) -> None:
     """What the driver reports. That events are recorded is in what waits for them."""
     if operation == b"wait for":
         QUEUED.append((stream, "wait for", f"event of {numbers[0]}"))
+        DONE.append(QUEUED[-1])
     elif operation != b"record":
         QUEUED.append((stream, operation.decode(), *numbers[:n]))
+        DONE.append(QUEUED[-1])
 
 
 def use_a_driver_s_streams(library: ctypes.CDLL) -> None:
@@ -194,7 +203,7 @@ def use_torch_without_a_gpu() -> None:
         "current_device": lambda: 0,
         "get_device_capability": lambda device=None: (9, 0),
         "current_stream": lambda device=None: stream,
-        "is_current_stream_capturing": lambda: False,
+        "is_current_stream_capturing": lambda: CAPTURING[0],
         "synchronize": lambda device=None: None,
         "set_device": lambda device: None,
         "ExternalStream": lambda handle, device: Stream(handle),

@@ -16,16 +16,19 @@ static void (*report_launch)(const void *config, void *function, void **params);
 
 void fake_report_launches_to(void (*to)(const void *, void *, void **)) { report_launch = to; }
 
-static int status_of_launches;
+static int status_of_launches, launches_before;
 
 // Launches fail with this status from now on.
 void fake_fail_launches(int status) { status_of_launches = status; }
+
+// That is, after so many more that do not.
+void fake_launch_before(int n) { launches_before = n; }
 
 static int wait_while_full(void);
 
 int cuLaunchKernelEx(const void *config, void *function, void **params, void **extra) {
   launches++;
-  if (status_of_launches != 0 || wait_while_full())
+  if ((status_of_launches != 0 && launches_before-- <= 0) || wait_while_full())
     return status_of_launches;
   if (report_launch)
     report_launch(config, function, params);

@@ -94,7 +94,7 @@ class Machine:
         )  # fmt: skip
         for module in (cuda, side_stream):
             monkeypatch.setattr(module, "driver", lambda: driver)
-        library = stream_operations.Functions(self._put_operations, self._order)
+        library = stream_operations.Functions(self._put_operations, self._order, (0, 0, 0))
         monkeypatch.setattr(stream_operations, "library", lambda: library)
         monkeypatch.setattr(Owner, "current_stream", staticmethod(lambda: self.current.cuda_stream), raising=False)
 

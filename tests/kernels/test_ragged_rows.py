@@ -19,7 +19,6 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose, ring_rows
 from triton_dist.kernels.gemm.hopper import all_gather_gemm, gemm_all_reduce, gemm_reduce_scatter, launch, memory
 from triton_dist.kernels.gemm.hopper.layout import PE, TILE_COLUMN, TILE_ROW
-from triton_dist.kernels.gemm.operands import Tensors
 from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule
 from triton_dist.kernels.shards import each_of, shard_of
@@ -127,16 +126,6 @@ def test_a_ring_for_all_deals_tiles_out_equally(m: int, n_pes: int) -> None:
     assert max(counts) - min(counts) <= 1
 
 
-def _copies(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """What a stream does with copies of rows, of the tensor that they were made with."""
-
-    def copy(stream: int, address: int) -> None:
-        for to, source in pairs:
-            to.copy_(source)
-
-    return copy
-
-
 @pytest.mark.parametrize(
     "n_pes", [1, pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(8, marks=pytest.mark.slow)]
 )
@@ -157,14 +146,12 @@ def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, l
     for me, plan in enumerate(plans(n_pes, lambda comm: all_gather_gemm.make_plan(comm, like, nominal, config))):
         gathered = a.clone()
         gathered[shards[me].start : shards[me].stop] = float("nan")  # unless a copy brings this PE's own rows
-        copied: list[Any] = []
-        to_copy = all_gather_gemm._copies_in_front
+        gemm: Any = SimpleNamespace(a=parts[me], each=rows)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(all_gather_gemm, "copy_rows", lambda to, source, like: (to, source))
-            patch.setattr(all_gather_gemm, "StreamWork", _copies)
-            if (copy := to_copy(plan, SimpleNamespace(a=parts[me], each=rows), gathered, None)) is not None:
-                copied.append(copy)
-                copy(0, Tensors(parts[me], b, parts[me]))
+            copied: Any = all_gather_gemm._copies_in_front(plan, gemm, gathered, None)
+        for to, source in copied:
+            to.copy_(source)
         if rows % config.block_m == 0:
             assert not copied
         found, written = torch.full((m, COLUMNS), 77.0), torch.zeros(m, COLUMNS)

@@ -18,7 +18,7 @@ from triton_dist.kernels.native import NativeCalls
 from triton_dist.process_state import of_process
 from triton_dist.torch_api import is_profiled, is_wrapper, left_out_of_graphs, without_memory
 
-__all__ = ["differentiable", "for_inference", "outside_of_graphs", "recorded", "without_gradients"]
+__all__ = ["differentiable", "for_inference", "made_again", "outside_of_graphs", "recorded", "without_gradients"]
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
@@ -173,6 +173,35 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
             return plain(*args, **kwargs)
 
         outside = left_out_of_graphs(plain, f"{plain.__name__}: torch.compile cannot trace it: {instead}")
+        return function
+
+    return decorate
+
+
+def made_again(
+    group: Callable[..., Any] = lambda *args, **kwargs: kwargs.get("group"),
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Have calls of a function be made again by C++. It records no gradients, and is called outside of traces only.
+
+    Args:
+        group: of the function's arguments, whose members make the call.
+    """
+
+    def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        name, native = plain.__name__, of_process(NativeCalls)
+        native.functions.add(name)
+
+        @functools.wraps(plain)
+        def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            result: _R
+            if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+                return result
+            native.offered = None  # what another function has left, as one that calls this one's parts
+            result = plain(*args, **kwargs)
+            if native.offered is not None:
+                native.take(name, args, kwargs, result, conditions=lambda *args, **kwargs: (group(*args, **kwargs), ()))
+            return result
+
         return function
 
     return decorate

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist import native_calls, triton_api
+from triton_dist import triton_api
+from triton_dist.kernels.actions import Learnable
 from triton_dist.kernels.dependent_launch import DependentLaunches
 from triton_dist.kernels.native import Arguments, NativeCalls, Offer, places
 from triton_dist.kernels.new_tensors import NewTensors
@@ -37,6 +38,7 @@ class _Plan(NamedTuple):
     """The call's new tensors, if C++ can make it: it is this launch, and nothing else."""
     refused: dict[str, int]
     """By function, how often C++ did not learn a call of it."""
+    learnable: Learnable
 
 
 class LocalLaunches:
@@ -93,17 +95,17 @@ class LocalLaunches:
         launch = plan.launch
         launch(current_stream_handle(self._world.device.index), *launch.arguments(tensors), also=also)
         if plan.new is not None and self._owner is not None:
-            taken = places((*tensors[: launch.takes], *also))
-            self._native.offered = Offer(self, plan.function, (plan, self._dependent.on), plan.new, taken, plan.refused)
+            given = *tensors, *also
+            actions = plan.learnable.actions(given)
+            if actions is not None:
+                how = plan, actions, self._dependent.on
+                self._native.offered = Offer(self, plan.function, how, plan.new, places(given), plan.refused)
 
     def learn(self, offer: Offer, arguments: Arguments) -> bool:
         """Let C++ know an offered call. True, if C++ has it now."""
-        plan, on = offer.plan
-        native = plan.launch.native(native_calls)
-        if native is None:
-            return False
-        guards = Guard(self._dependent, "attributes", ("on",), "is", on), *plan.launch.guards()
-        return self._native.learn(self._owner, native, arguments, (), plan.launch.waiting, guards)
+        _, actions, on = offer.plan
+        guards = Guard(self._dependent, "attributes", ("on",), "is", on), *actions.guards()
+        return self._native.learn(self._owner, actions.plan, arguments, guards)
 
     def keep(
         self,
@@ -130,4 +132,5 @@ class LocalLaunches:
             return
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
-        self._plans[signature] = _Plan(again, signature[0][0], details, new, {})
+        learnable = Learnable(None, [(again, lambda *given: given, ())], also=len(also))
+        self._plans[signature] = _Plan(again, signature[0][0], details, new, {}, learnable)

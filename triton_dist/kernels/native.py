@@ -1,21 +1,21 @@
 """Prepared calls that are made again without Python, by ``triton_dist.native_calls``.
 
-A call that was made again by its plan (``prepared.py``), and is one launch and nothing else, is *learnt*: how the
-caller wrote it, and what was known of its tensors. From then on a call that is written alike goes from the public
-function to C++, and from there to the driver. C++ makes the checks of :meth:`Communicator.begin`,
+A call that was made again by its plan (``prepared.py``) is *learnt*: how the caller wrote it, what was known of its
+tensors, and what the plan does with them (``actions.py``). From then on a call that is written alike goes from the
+public function to C++, and from there to the driver. C++ makes the checks of :meth:`Communicator.begin`,
 :meth:`Prepared.signature` and :meth:`Prepared.repeat`, and compares the call with those of the other members. If one of
 them says no, nothing was done, and the call goes through Python, which knows why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from triton_dist import native_calls, triton_api
+from triton_dist import native_calls
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.native_calls import Guard
@@ -41,7 +41,7 @@ def places(tensors: Iterable[Any]) -> list[Place | None]:
 
 
 class Arguments(NamedTuple):
-    """A call as it was written, and what the launch takes of it."""
+    """A call as it was written, and what the plan takes of it."""
 
     function: str
     positional: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Arguments(NamedTuple):
     result: Any
     """The result, if nothing is new."""
     tensors: tuple[Any, ...]
-    """What the launch takes, in its order: tensors of the call, numbers of new ones, or None."""
+    """What the plan takes, in its order: tensors of the call, numbers of new ones, or None."""
     fixed: tuple[Any, ...]
     """Tensors that later calls must have at the same addresses."""
     new: NewTensors | None
@@ -78,6 +78,8 @@ class Offer:
         refused: dict[str, int],
         fixed: Sequence[Place | None] = (),
         made: int = 0,
+        *,
+        as_they_are: bool = False,
     ) -> None:
         self.thread = get_ident()
         self.prepared = prepared
@@ -85,13 +87,15 @@ class Offer:
         self.plan = plan
         self.new = new
         self.tensors = tensors
-        """Those that the launch takes, in its order."""
+        """Those that the plan takes, in its order."""
         self.refused = refused
         """How often calls of the plan by which public function could not be learnt."""
         self.fixed = fixed
         """Those of the call whose addresses are a part of the signature."""
         self.made = made
         """How many calls of the communicator there were."""
+        self.as_they_are = as_they_are
+        """Whether the plan takes tensors as the call has them, and not only where they lie."""
 
     def arguments(
         self,
@@ -104,13 +108,13 @@ class Offer:
         *,
         may_be_new: bool,
     ) -> Arguments | None:
-        """The call as ``function`` was called, which has returned ``result``. None if one of the launch's tensors is
+        """The call as ``function`` was called, which has returned ``result``. None if one of the plan's tensors is
         none of its arguments and none that is made anew.
 
         Args:
             may_be_new: whether the result may be a tensor that ``function`` has made, and not the launch's host entry.
         """
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        given = [*_tensors((*args, *kwargs.values()))]
         by_identity = {id(value): value for value in given}
         # A tensor that was made of an argument and lies where that lies is its memory: all of them are alive.
         by_address = {value.data_ptr(): value for value in reversed(given) if value.numel()}
@@ -121,6 +125,7 @@ class Offer:
             new = self._only_new(result, given)
         if new is None and self.new is not None:
             return None
+        as_they_are = self.as_they_are or (new is not None and any(isinstance(which, tuple) for which in new.results))
         numbers = {} if new is None else {place: i for i, which in enumerate(new.places) for place in which}
         found: list[Any] = []
         for i, place in enumerate(self.tensors):
@@ -130,7 +135,7 @@ class Offer:
                 found.append(None)
             elif place[0] in by_identity:
                 found.append(by_identity[place[0]])
-            elif place[1] in by_address:
+            elif place[1] in by_address and not as_they_are:
                 found.append(by_address[place[1]])
             else:
                 return None
@@ -156,11 +161,25 @@ class Offer:
         """Whether ``result`` is what the new tensors of the call say."""
         new = self.new
         assert new is not None
-        parts = (result,) if new.returned is None else result
-        if not isinstance(parts, tuple) or len(parts) != len(new.results):
+        parts = new.parts_of(result)
+        if len(parts) != len(new.results):
             return False
-        made = [None if which is None else self.tensors[new.places[which][0]] for which in new.results]
+        made: list[Place | None] = []
+        for which in new.results:
+            if isinstance(which, tuple):
+                made.append(self.tensors[which[0]])
+            else:
+                made.append(None if which is None else self.tensors[new.places[which][0]])
         return [place and place[0] for place in made] == [None if part is None else id(part) for part in parts]
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Those among arguments, also in tuples."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
 
 
 class NativeCalls:
@@ -196,7 +215,8 @@ class NativeCalls:
         """What the calls of a communicator share.
 
         Args:
-            plans: counts in ``_changes`` for which allocations ``symmetric`` holds, which says which addresses are.
+            plans: counts in ``_changes`` for which allocations ``symmetric`` holds, which says which addresses are, and
+                finds it out of a tensor at another one by ``is_symmetric``.
         """
         world = communicator.world
         return (
@@ -207,6 +227,7 @@ class NativeCalls:
             communicator._equal,
             communicator._last,
             symmetric,
+            plans.is_symmetric,
             plans,
             (world.registry, world.group_memory),
         )
@@ -241,19 +262,16 @@ class NativeCalls:
     def learn(
         self,
         owner: Any,
-        launch: triton_api.NativeLaunch,
+        plan: tuple[Any, ...],
         arguments: Arguments,
-        compared: tuple[Hashable, ...],
-        waiting: Any,
         guards: Sequence[Guard],
     ) -> bool:
-        """The ``launch`` is the call that was written so, under ``guards``. False, if C++ cannot make it: it has a
-        tensor of which the launch knows nothing."""
+        """The ``plan``, of :class:`~triton_dist.kernels.actions.Actions`, is the call that was written so, under
+        ``guards``. False, if C++ cannot make it: it has a tensor of which the plan knows nothing."""
         function, args, kwargs, result, tensors, fixed, new, _, more = arguments
         made = None if new is None else (new.makers, new.results, new.returned)
         learnt: bool = self._table.learn(
-            function, args, kwargs, owner, launch.launch, tensors, launch.encode, result, fixed, made,
-            compared or None, waiting, (*guards, *more),
+            function, args, kwargs, owner, plan, tensors, result, fixed, made, (*guards, *more),
         )  # fmt: skip
         return learnt
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -17,10 +18,13 @@ class NewTensors(NamedTuple):
     makers: tuple[Callable[[], torch.Tensor], ...]
     places: tuple[tuple[int, ...], ...]
     """Which of the launch's tensors each is."""
-    results: tuple[int | None, ...] = (0,)
-    """Those that the call returns, in order; None where it returns None."""
+    results: tuple[int | tuple[int] | None, ...] = (0,)
+    """Those that the call returns, in order; in a tuple the number of a tensor that the plan is given, which is one of
+    the call's; None where it returns None."""
     returned: Callable[[tuple[Any, ...]], Any] | None = None
     """Makes the result of a tuple of these; None: it is the one tensor."""
+    apart: Callable[[Any], tuple[Any, ...]] | None = None
+    """Makes the tuple of the result again; None: that is one."""
 
     @classmethod
     def of(
@@ -37,6 +41,21 @@ class NewTensors(NamedTuple):
         results = tuple(numbers.get(place) for place in range(at, at + len(tensors)))
         return cls(tuple(like(tensor) for _, tensor in made), tuple((place,) for place, _ in made), results, returned)
 
+    @classmethod
+    def besides(cls, result: int, *kept: torch.Tensor, at: int = 0) -> NewTensors:
+        """Those of a call that returns the tensor number ``result`` of those that its plan is given, and has made the
+        ``kept`` ones, which it takes from number ``at`` on."""
+        places = tuple((place,) for place in range(at, at + len(kept)))
+        return cls(tuple(map(like, kept)), places, ((result,),), itemgetter(0), lambda result: (result,))
+
+    def parts_of(self, result: Any) -> tuple[Any, ...]:
+        """What :attr:`results` says, of a result."""
+        if self.returned is None:
+            return (result,)
+        if self.apart is not None:
+            return self.apart(result)
+        return result if isinstance(result, tuple) else ()
+
     def tensors(self) -> list[torch.Tensor]:
         """New tensors, in their order."""
         made = []
@@ -45,10 +64,10 @@ class NewTensors(NamedTuple):
         return made
 
     def new(self) -> Any:
-        """The result of a call that keeps no new tensor to itself."""
+        """The result of a call that returns its new tensors, and no other."""
         made = []
         for which in self.results:
-            made.append(None if which is None else self.makers[which]())
+            made.append(self.makers[which]() if isinstance(which, int) else None)
         return made[0] if self.returned is None else self.returned(tuple(made))
 
 

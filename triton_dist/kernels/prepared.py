@@ -1,14 +1,14 @@
 """Prepared calls: what the host finds out in a call of a collective is kept, and used by the next one like it.
 
-A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors;
-and what a side stream does beside the kernel, as copies by the copy engine. So does a call of several steps, one
-after the other, each of which is a launch or a function, as another call or one of PyTorch. The communicator keeps it
-under the call's *signature*, which holds all that the host's decisions depend on: the function and its options; of
-each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16;
-and which of them share memory (``overlaps.py``). A later call of this signature passes the same checks, so it looks
-nothing up but the plan, compares the call with those of the other members, and launches. Whatever is unusual takes the
-ordinary path: tensors of a subclass, but for parameters, tracing, hooks on Triton's launches, another transport for a
-while, workspace that was made since the plan.
+A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors. So
+does a call of several steps, one after the other, each of which is a launch, operations of a stream, as copies by the
+copy engine, or a function, as another call or one of PyTorch; and what a side stream does beside it. The communicator
+keeps it under the call's *signature*, which holds all that the host's decisions depend on: the function and its
+options; of each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address
+modulo 16; and which of them share memory (``overlaps.py``). A later call of this signature passes the same checks, so
+it looks nothing up but the plan, compares the call with those of the other members, and launches. Whatever is unusual
+takes the ordinary path: tensors of a subclass, but for parameters, tracing, hooks on Triton's launches, another
+transport for a while, workspace that was made since the plan.
 """
 
 from __future__ import annotations
@@ -19,19 +19,34 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist import native_calls, triton_api
+from triton_dist import triton_api
+from triton_dist.kernels.actions import Learnable, Nested, Parts, Repeated
 from triton_dist.kernels.communicator import Communicator, is_communicator_of
 from triton_dist.kernels.dependent_launch import DependentLaunches
 from triton_dist.kernels.native import Arguments, NativeCalls, Offer, places
 from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.overlaps import sharing
 from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.protocols.stream_work import PlacedWork, StreamWork
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 from triton_dist.native_calls import Guard
 from triton_dist.process_state import of_process
 
-__all__ = ["PLAIN", "Launch", "Part", "Prepared", "Second", "Step", "Work", "launch", "nothing", "steps"]
+__all__ = [
+    "PLAIN",
+    "Launch",
+    "Nested",
+    "Part",
+    "Prepared",
+    "Second",
+    "Step",
+    "Taken",
+    "Work",
+    "launch",
+    "nothing",
+    "steps",
+]
 
 PLAIN = torch.Tensor, torch.nn.Parameter
 """Tensors of these types are what lies in memory. (A parameter that is a DTensor is of that type.)"""
@@ -51,11 +66,6 @@ class Launch(NamedTuple):
     tensors: Sequence[Any]
     others: Sequence[Any]
     named: Mapping[str, Any]
-    beside: Callable[..., object] | None = None
-    """What was put on a side stream behind the launch: it is called with that stream's handle and the call's tensors,
-    by name if the host entry names them."""
-    in_front: Callable[..., object] | None = None
-    """What was put on the current stream in front of the launch: it is called with its handle and these tensors."""
     again: Sequence[int] = ()
     """Of which tensors the last of ``tensors`` are second arguments."""
 
@@ -85,12 +95,14 @@ def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: An
     return Launch(kernel, compiled, grid, arguments, others, named, again=tuple(second.of for second in seconds))
 
 
-Work = Launch | Callable[..., object]
-"""A launch that was made, or a function that does the same again with the tensors it is called with."""
+Work = Launch | StreamWork | PlacedWork | Nested | Callable[..., object]
+"""A launch that was made; operations of a stream, which are called with its handle; or a function that does the same
+again with the tensors it is called with, as one that is another call."""
 
 
 Taken = Callable[..., Sequence[Any]]
-"""What work is given, of the call's tensors, or of what they are by name if the host entry names them."""
+"""What work is given, of the call's tensors, or of what they are by name if the host entry names them: tensors, or
+where they lie. It depends on nothing but the tensors' shapes, strides and places, and makes no memory."""
 
 
 class Step(NamedTuple):
@@ -99,8 +111,7 @@ class Step(NamedTuple):
     work: Work
     tensors: Taken
     beside: tuple[tuple[Work, Taken], ...] = ()
-    """What is done at the same time as the work, on a side stream, in this order: launches, and functions that are
-    called with this stream's handle in front of what they take."""
+    """What is done at the same time as the work, on a side stream, in this order: launches, and operations of it."""
 
 
 Part = tuple[Any, ...]
@@ -110,6 +121,11 @@ Part = tuple[Any, ...]
 def nothing(*given: object) -> Sequence[torch.Tensor]:
     """What work is given that takes no tensor of the call."""
     return ()
+
+
+def _all(*given: Any) -> Sequence[Any]:
+    """What work is given that takes all tensors of the call."""
+    return given
 
 
 def steps(*parts: Part) -> tuple[Step, ...] | None:
@@ -133,25 +149,25 @@ class _Plan(NamedTuple):
     """What is compared between the members."""
     workspace: int
     """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
-    beside: Callable[..., object] | None
-    in_front: Callable[..., object] | None
     refused: dict[str, int]
     """By public function, how often C++ did not learn a call of it."""
     named: Callable[..., Any] | None = None
-    """Makes of the call's tensors the one argument of ``beside``, ``in_front`` and the steps; None: all tensors are."""
+    """Makes of the call's tensors the one argument of the steps; None: all tensors are."""
     details: Any = None
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
-    steps: Sequence[tuple[Any, Taken, Sequence[tuple[Any, Taken]]]] = ()
-    """What is done with which of the call's tensors, one after the other, and what beside it; empty where there is one
-    launch."""
+    steps: Parts = ()
+    """What is done with which of the call's tensors, one after the other, and what beside it."""
     launches: Sequence[triton_api.PreparedLaunch] = ()
-    """Those of the steps, and beside them."""
+    """Those of the steps, and beside them; none where there is one ``launch``."""
     fixed: tuple[int, ...] = ()
     """Which of the call's tensors lie where they lay, by a part of the signature."""
-    is_learnable: bool = False
-    """Whether the call is one launch, of the caller's tensors and those of ``new``, so that C++ can make it."""
+    learnable: Learnable | None = None
+    """What C++ may make: a call of nothing but the plan's launch or steps, of the caller's tensors and those of
+    ``new``."""
     new: NewTensors | None = None
-    """Those that a call makes, if the launch takes them and nothing but this decides on them."""
+    """Those that a call makes, if the plan takes them and nothing but this decides on them."""
+    conditions: tuple[Guard, ...] = ()
+    """What the host entry asks before it makes a call again."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
@@ -175,6 +191,8 @@ class Prepared:
         self._plans: dict[Hashable, _Plan] = {}
         self._symmetric: dict[int, bool] = {}  # addresses of tensors, as long as nothing is allocated or freed
         self._changes = -1
+        self._seen: list[Repeated] | None = None
+        """The calls that were made again within a step of another, while it is of interest."""
         self._native = of_process(NativeCalls)
         shared = self._native.shared(communicator, self, self._symmetric)
         self._owner = self._native.owner(communicator.world, communicator.current_stream, shared)
@@ -230,7 +248,7 @@ class Prepared:
                 return None
             symmetric = known.get(address)
             if symmetric is None:
-                symmetric = known[address] = is_symmetric(self._communicator, tensor)
+                symmetric = self.is_symmetric(tensor)
             signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15, symmetric
         end = 0
         for begin, behind in sorted(spans):  # here, since a call of a function costs as much
@@ -239,6 +257,13 @@ class Prepared:
                 break
             end = behind
         return tuple(signature)
+
+    def is_symmetric(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is symmetric on the members, which is noted for its address."""
+        if len(self._symmetric) > _ADDRESSES:
+            self._symmetric.clear()
+        found = self._symmetric[tensor.data_ptr()] = is_symmetric(self._communicator, tensor)
+        return found
 
     def repeat(self, signature: Hashable | None, *tensors: Any) -> bool:
         """Make the call again that left a plan under ``signature``; False if the call must take the ordinary path."""
@@ -255,79 +280,87 @@ class Prepared:
         self._world.check_live()
         if plan.compared:
             self._communicator.compare(*plan.compared)
+        depth = self._communicator._depth
+        nested: Sequence[Repeated | None] = ()
         if launch is None:
-            self._repeat_steps(plan, tensors)
-            return True
-        if plan.is_plain:
+            nested = self._repeat_steps(plan, tensors)
+        elif plan.is_plain:
             launch(self._communicator.stream_handle(), *tensors)
-            if plan.is_learnable:
-                self._offer(signature, plan, tensors, tensors)
-            return True
-        given = tensors
-        if plan.named is not None and (plan.beside is not None or plan.in_front is not None):
-            given = (plan.named(*tensors),)
-        if plan.in_front is not None:
-            plan.in_front(self._communicator.stream_handle(), *given)
-        first = launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
-        also = tensors[-plan.also :] if plan.also else ()
-        if plan.beside is None:
+        else:
+            first = launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
+            also = tensors[-plan.also :] if plan.also else ()
             launch(self._communicator.stream_handle(), *first, also=also)
-            if plan.is_learnable:
-                self._offer(signature, plan, tensors, (*tensors[: launch.takes], *also))
-            return True
-        with side_stream(self._communicator) as side:
-            launch(self._communicator.stream_handle(), *first, also=also)
-            plan.beside(side.cuda_stream, *given)
+        if depth == 1:
+            if plan.learnable is not None:
+                self._offer(signature, plan, tensors, nested)
+        elif depth == 2 and self._seen is not None:
+            self._seen.append(Repeated(plan, tensors))
         return True
 
-    def _offer(self, signature: Any, plan: _Plan, given: Sequence[Any], tensors: Sequence[Any]) -> None:
-        """Offer a call of the tensors ``given``, which is the launch of ``tensors``, to C++."""
-        communicator = self._communicator
-        if communicator._depth == 1:  # else it is a part of another call, which the user makes
-            taken, fixed = places(tensors), places([given[i] for i in plan.fixed]) if plan.fixed else ()
+    def _offer(self, signature: Any, plan: _Plan, tensors: Sequence[Any], nested: Sequence[Repeated | None]) -> None:
+        """Offer a call that was made of these tensors to C++; ``nested`` are the calls in it."""
+        assert plan.learnable is not None
+        actions = plan.learnable.actions(tensors, nested)
+        if actions is not None:
+            taken = [place if i in actions.taken else None for i, place in enumerate(places(tensors))]
+            fixed = places([tensors[i] for i in (*plan.fixed, *actions.lie)])
             self._native.offered = Offer(
-                self, signature[0][0], (plan, signature[1]), plan.new, taken, plan.refused, fixed, communicator._made
+                self, signature[0][0], (plan, actions, signature[1]), plan.new, taken, plan.refused, fixed,
+                self._communicator._made, as_they_are=actions.has_functions,
             )  # fmt: skip
 
     def learn(self, offer: Offer, arguments: Arguments) -> bool:
         """Let C++ know an offered call. True, if C++ has it now."""
-        plan, on = offer.plan
+        plan, actions, on = offer.plan
         if offer.made != self._communicator._made:  # this call was made otherwise: an earlier one was offered
             return False
-        native, whose = plan.launch.native(native_calls), is_communicator_of(self._communicator, arguments.group)
-        if native is None or not whose:
+        whose = is_communicator_of(self._communicator, arguments.group)
+        if not whose:
             return False
         guards = (
             Guard(self._tracing, "attributes", ("session",), "is", None),
             Guard(self._dependent, "attributes", ("on",), "is", on),
             Guard(self._workspace, "attributes", ("made",), "equal", plan.workspace),
             *whose,
-            *plan.launch.guards(),
+            *plan.conditions,
+            *actions.guards(),
         )
-        return self._native.learn(self._owner, native, arguments, plan.compared, plan.launch.waiting, guards)
+        return self._native.learn(self._owner, actions.plan, arguments, guards)
 
-    def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
+    def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> Sequence[Repeated | None]:
+        """Returns for each step that is a call what :meth:`Learnable.actions` wants to know of it, if it is asked."""
         also = tensors[-plan.also :] if plan.also else ()
         given = tensors if plan.named is None else (plan.named(*tensors),)
+        is_asked = plan.learnable is not None and plan.learnable.has_nested and self._communicator._depth == 1
+        nested: list[Repeated | None] = []
         for work, taken, beside in plan.steps:
-            found = () if taken is nothing else taken(*given)
             if beside:
                 with side_stream(self._communicator) as side:
-                    if type(work) is triton_api.PreparedLaunch:
-                        work(self._communicator.stream_handle(), *(work.arguments(found) if found else ()), also=also)
-                    else:
-                        work(*found)
-                    handle = side.cuda_stream
+                    self._do(work, taken, given, also)
                     for other, taken_beside in beside:
-                        found = () if taken_beside is nothing else taken_beside(*given)
-                        if type(other) is triton_api.PreparedLaunch:
-                            other(handle, *(other.arguments(found) if found else ()), also=also)
-                        else:
-                            other(handle, *found)
-            elif type(work) is triton_api.PreparedLaunch:
-                work(self._communicator.stream_handle(), *(work.arguments(found) if found else ()), also=also)
+                        self._do(other, taken_beside, given, also, side.cuda_stream)
+            elif is_asked and type(work) is Nested:
+                seen: list[Repeated] = []
+                self._seen = seen
+                try:
+                    self._do(work, taken, given, also)
+                finally:
+                    self._seen = None
+                nested.append(seen[0] if len(seen) == 1 else None)
             else:
-                work(*found)
+                self._do(work, taken, given, also)
+        return nested
+
+    def _do(self, work: Any, taken: Taken, given: Sequence[Any], also: Sequence[Any], side: int | None = None) -> None:
+        """Do work of a step on the current stream, or the ``side`` one."""
+        found = () if taken is nothing else taken(*given)
+        if type(work) is triton_api.PreparedLaunch:
+            stream = self._communicator.stream_handle() if side is None else side
+            work(stream, *(work.arguments(found) if found else ()), also=also)
+        elif isinstance(work, (StreamWork, PlacedWork)):
+            work(self._communicator.stream_handle() if side is None else side, *found)
+        else:
+            work(*found)
 
     def details(self, signature: Hashable | None) -> Any:
         """What :meth:`keep` was given for calls of this signature, from which new tensors for results are made: pass
@@ -348,6 +381,7 @@ class Prepared:
         named: Callable[..., Any] | None = None,
         fixed: tuple[int, ...] = (),
         new: NewTensors | None = None,
+        conditions: tuple[Guard, ...] = (),
     ) -> None:
         """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
@@ -355,49 +389,50 @@ class Prepared:
             details: what :meth:`details` returns.
             also: the call's last tensors, if they stand among launches' other arguments, as scales and an epilogue's
                 do. If one of them is there twice, there is no plan: which of the two stands where cannot be told.
-            named: makes of a call's tensors what its steps, and functions in front of and beside its launch, are
-                called with: one object that says which tensor is what.
+            named: makes of a call's tensors what its steps are called with: one object that says which tensor is what.
             fixed: which of the call's tensors lie where they lay, since their addresses are a part of ``signature``.
             new: the call's new tensors, if its result is made of them, as the host entry makes them for
                 :meth:`repeat`.
+            conditions: what the host entry asks before it calls :meth:`repeat`, as data.
         """
         if signature is None or made is None or len({id(tensor) for tensor in also}) < len(also):
             return
         workspace = self._workspace.made
+        is_learnable = self._owner is not None and signature[0][0] in self._native.functions
+        is_learnable = is_learnable and (details is None or new is not None)
         if isinstance(made, Launch):
             again = self._prepared(made, _DEPTH, also)
             if again is None:
                 return
             own = made.tensors[: len(made.tensors) - len(made.again)]
             takes = len(own) if also or any(map(triton_api.is_descriptor, own)) else 0
-            beside, in_front = made.beside, made.in_front
-            is_plain = not (takes or also or beside or in_front)
-            is_one = beside is None and in_front is None and (details is None or new is not None)
-            is_learnable = is_one and self._owner is not None and signature[0][0] in self._native.functions
-            plan = _Plan(
-                again, is_plain, takes, len(also), compared, workspace, beside, in_front, {}, named, details,
-                fixed=fixed, is_learnable=is_learnable, new=new,
-            )  # fmt: skip
+            parts: Parts = [(again, _all, ())]
+            launches: list[triton_api.PreparedLaunch] = []
+            named = None
+            is_plain = not (takes or also)
         else:
-            repeats = []
+            parts = []
             for step in made:
                 work = self._again(step.work, also)
                 others = [(self._again(other, also), taken) for other, taken in step.beside]
                 if work is None or any(other is None for other, _ in others):
                     return
-                repeats.append((work, step.tensors, others))
-            works = [work for work, _, others in repeats for work in (work, *(other for other, _ in others))]
+                parts.append((work, step.tensors, others))
+            works = [work for work, _, others in parts for work in (work, *(other for other, _ in others))]
             launches = [work for work in works if type(work) is triton_api.PreparedLaunch]
-            plan = _Plan(
-                None, False, 0, len(also), compared, workspace, None, None, {}, named, details, repeats, launches
-            )
+            again, is_plain, takes = None, False, 0
+        learnable = Learnable(self._communicator, parts, compared, named, len(also)) if is_learnable else None
+        plan = _Plan(
+            again, is_plain, takes, len(also), compared, workspace, {}, named, details, parts, launches, fixed,
+            learnable, new, conditions,
+        )  # fmt: skip
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[signature] = plan
 
     def _again(self, work: Work, also: Sequence[torch.Tensor]) -> Any:
         """What a step does in a later call; None, if its launch cannot be made again."""
-        return self._prepared(work, _DEPTH + 1, also) if isinstance(work, Launch) else work
+        return self._prepared(work, _DEPTH + 2, also) if isinstance(work, Launch) else work
 
     def _prepared(self, made: Launch, depth: int, also: Sequence[torch.Tensor]) -> triton_api.PreparedLaunch | None:
         symmetric = [

@@ -223,6 +223,98 @@ def calls_with_new_results_are_repeated_by_cpp(world: World) -> None:
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)
+def calls_of_several_parts_are_repeated_by_cpp(world: World) -> None:
+    """Launches, copies beside them, PyTorch's GEMM, a collective behind it: what a call through Python computes; also
+    from a graph."""
+    if native_calls.why_not():  # an earlier check says whether that is as it must be
+        return
+    n_pes, device = world.n_pes, world.device
+    hopper = torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8
+    x, y = (triton_dist.zeros(N * n_pes, dtype=torch.bfloat16) for _ in range(2))
+    gathered = triton_dist.zeros(N * n_pes * n_pes, dtype=torch.bfloat16)
+    a, b = (torch.zeros(*shape, dtype=torch.bfloat16, device=device) for shape in ((128 * n_pes, 256), (256, N)))
+    own, all_rows = (torch.zeros(rows, N, dtype=torch.bfloat16, device=device) for rows in (128, 128 * n_pes * n_pes))
+    summed, wide = (triton_dist.zeros(128 * n_pes, columns, dtype=torch.bfloat16) for columns in (N, N * n_pes))
+    calls: list[tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...], str]] = [
+        (kernels.all_gather, (gathered, x), "copy_engine"),
+        (kernels.all_to_all, (y, x), "copy_engine"),
+        (kernels.all_gather_gemm, (a, b, all_rows), "bulk_synchronous"),
+        (kernels.gemm_reduce_scatter, (a, b, own), "bulk_synchronous"),
+        (kernels.gemm_all_reduce, (a, b, summed), "bulk_synchronous"),
+        (kernels.gemm_all_scatter, (a, b, wide), "producer_consumer"),
+        (kernels.gemm_all_scatter, (a, b, wide), "fused_sequential"),
+    ]
+    if hopper:
+        calls += [
+            (kernels.all_gather_gemm, (a, b, all_rows), "copy_engine"),
+            (kernels.gemm_all_scatter, (a, b, wide), "copy_engine"),
+        ]
+    native, generator = of_process(NativeCalls), torch.Generator(device)
+    for function, tensors, algorithm in calls:
+        name = function.__name__
+        what = f"{name}, {algorithm}"
+
+        def fill(seed: int, name: str = name) -> None:
+            generator.manual_seed(1000 * seed + (0 if name == "gemm_all_scatter" else world.pe))
+            x.copy_(_values(world.pe, seed, N * n_pes))
+            a.copy_(torch.randint(-4, 5, a.shape, generator=generator, device=device))
+            b.copy_(torch.randint(-4, 5, b.shape, generator=generator, device=device))
+
+        expected = []
+        for seed in range(4):
+            fill(seed)
+            communicator_of().own(Prepared).forget()
+            expected.append(function(*tensors, algorithm=algorithm).clone())
+            triton_dist.barrier_all()
+        for _ in range(2):
+            function(*tensors, algorithm=algorithm)
+        for seed in (2, 0, 3, 1):
+            fill(seed)
+            result = native.call(name, tensors, {"algorithm": algorithm})
+            assert result is not None, f"{what}: C++ has left the call to Python"
+            expect_equal(result, expected[seed], f"{what} {seed}")
+            triton_dist.barrier_all()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            function(*tensors, algorithm=algorithm)
+            captured = function(*tensors, algorithm=algorithm)
+        for seed in (3, 2):
+            fill(seed)
+            graph.replay()
+            expect_equal(captured, expected[seed], f"{what} {seed}, from a graph")
+            triton_dist.barrier_all()
+        function(*tensors, algorithm=algorithm)
+        torch.cuda.synchronize()
+
+
+@check(gpu_only=True, maps_all=True, own_gpu=True)
+def calls_of_experts_are_repeated_by_cpp(world: World) -> None:
+    """The tokens come back as through Python, in tensors that no other result has."""
+    if native_calls.why_not():
+        return
+    experts = 2 * world.n_pes
+    generator = torch.Generator(world.device).manual_seed(world.pe)
+    x = torch.randn(8, 512, generator=generator, device=world.device).to(torch.bfloat16)
+    ids = torch.randint(0, experts, (8, 2), generator=generator, device=world.device)
+    weights = torch.rand(8, 2, generator=generator, device=world.device)
+    sizes = {"num_experts": experts, "max_tokens": 8}
+    expected = moe.combine((received := moe.dispatch(x, ids, weights, **sizes)).x, received).clone()
+    for _ in range(3):
+        received = moe.dispatch(x, ids, weights, **sizes)
+        moe.combine(received.x, received)
+    native, memory = of_process(NativeCalls), set()
+    for i in range(8):
+        received = native.call("dispatch", (x, ids, weights), sizes)
+        assert received is not None and received.routing.ids is ids, "C++ has left the dispatch to Python"
+        returned = native.call("combine", (received.x, received), {})
+        assert returned is not None, "C++ has left the combine to Python"
+        expect_equal(returned, expected, f"tokens {i}")
+        memory |= {received.x.data_ptr(), received.memory.data_ptr(), returned.data_ptr()}
+    assert len(memory) >= 3
+
+
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
     """Bit for bit, with operands that lie elsewhere in each call."""
     n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)

@@ -68,13 +68,15 @@ def _at(address: int, like: torch.Tensor) -> Any:
 
 
 def streams_get_it_in_one_call() -> None:
-    """However many operations: one for each stream that gets some, and one to begin and end each side stream."""
+    """However many operations: one for each stream that gets some, and one to begin and end each side stream. Of a call
+    that Python repeats."""
     for name, puts in (
         ("all_gather, copy_engine", 1),
         ("all_gather_gemm, copies", 1),
         ("all_gather_gemm, copies, blocks", 2),
         ("gemm_all_scatter, copy_engine", 2),
     ):
+        forget_plans()
         ALL[name]()
         found = calls(ALL[name])
         assert found["StreamWork.__call__"] == puts, (name, dict(found))
@@ -82,16 +84,17 @@ def streams_get_it_in_one_call() -> None:
 
 
 def what_the_driver_refuses_is_an_error() -> None:
-    """Of an ordinary and a prepared call; what comes behind it is left out, but the streams are ordered."""
+    """Of an ordinary call, one that Python repeats, and one that C++ does; what comes behind it is left out, but the
+    streams are ordered."""
     for name, failing, left in (
         ("all_gather, copy_engine", b"copy", [FORKED, JOINED]),
         ("all_gather_gemm, copies", b"copy rows", ["wait", "write"]),
         ("gemm_all_scatter, copy_engine", b"wait", []),
     ):
         call = ALL[name]
-        for prepared in (False, True):
+        for calls_before in range(4):
             forget_plans()
-            if prepared:
+            for _ in range(calls_before):
                 call()
             DRIVER.fake_fail(failing)
             fake_gpu.QUEUED.clear()
@@ -102,23 +105,29 @@ def what_the_driver_refuses_is_an_error() -> None:
                 DRIVER.fake_fail(b"")
             if left and isinstance(left[0], str):
                 left = [FORKED, *((SIDE, what, mock.ANY, mock.ANY) for what in left), JOINED]
-            assert (left or [FORKED, JOINED]) == fake_gpu.QUEUED, (name, prepared)
-    DRIVER.fake_fail(b"record")
-    with pytest.raises(RuntimeError, match="an operation of a CUDA stream failed"):
-        ALL["all_gather, copy_engine"]()
-    DRIVER.fake_fail(b"")
-    assert queued(ALL["all_gather, copy_engine"])[::2] == [FORKED, JOINED]
+            assert (left or [FORKED, JOINED]) == fake_gpu.QUEUED, (name, calls_before)
+    for calls_before in range(4):
+        forget_plans()
+        for _ in range(calls_before):
+            ALL["all_gather, copy_engine"]()
+        DRIVER.fake_fail(b"record")
+        with pytest.raises(RuntimeError, match="an operation of a CUDA stream failed"):
+            ALL["all_gather, copy_engine"]()
+        DRIVER.fake_fail(b"")
+        assert queued(ALL["all_gather, copy_engine"])[::2] == [FORKED, JOINED]
 
 
 def other_threads_run_while_a_queue_is_full() -> None:
     """As the one that finds out that a PE is lost, which a kernel in this queue waits for."""
     call = ALL["all_gather, copy_engine"]
-    call()
-    DRIVER.fake_fill(1)
-    emptied = threading.Thread(target=lambda: (time.sleep(0.1), DRIVER.fake_fill(0)))
-    emptied.start()
-    call()  # else an error, after ten seconds
-    emptied.join()
+    forget_plans()
+    for _ in range(4):
+        call()
+        DRIVER.fake_fill(1)
+        emptied = threading.Thread(target=lambda: (time.sleep(0.1), DRIVER.fake_fill(0)))
+        emptied.start()
+        call()  # else an error, after ten seconds
+        emptied.join()
 
 
 def captures_have_events_of_their_own() -> None:
@@ -129,14 +138,16 @@ def captures_have_events_of_their_own() -> None:
         orders.append((stream.cuda_stream, "wait for", event))
 
     direct = queued(call)
-    with (
-        mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=True),
-        mock.patch.object(fake_gpu.Stream, "wait_event", wait),
-    ):
-        for prepared in (False, True):
-            if not prepared:
-                forget_plans()
-            orders.clear()
-            assert queued(call) == direct[1:2], "the copy"
-            assert orders == [FORKED, JOINED]
-    assert queued(call) == direct
+    fake_gpu.CAPTURING[0] = True
+    try:
+        with mock.patch.object(fake_gpu.Stream, "wait_event", wait):
+            for calls_before in range(5):
+                if not calls_before:
+                    forget_plans()
+                orders.clear()
+                assert queued(call) == direct[1:2], "the copy"
+                assert orders == [FORKED, JOINED]
+    finally:
+        fake_gpu.CAPTURING[0] = False
+    for _ in range(4):
+        assert queued(call) == direct

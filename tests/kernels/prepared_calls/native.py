@@ -47,12 +47,6 @@ from triton_dist.process_state import of_process
 from triton_dist.triton_api import packing
 from triton_dist.world.teams import Team
 
-NOT_NATIVE = {
-    "all_gather_gemm, copies": "copies beside the launch",
-    "all_gather_gemm, copies, blocks": "the same",
-    "all_gather_gemm, copies, ragged": "the same",
-    "all_gather_gemm, copies, new": "the same",
-}
 NEW = {"gemm_reduce_scatter, ring, new", "all_gather_gemm, copies, new"}
 
 
@@ -73,7 +67,7 @@ def third_calls_are_native() -> None:
         for _ in range(4):
             call()
             found.append(RECORDER.last)
-        assert name in NEW or is_native(call) == (name not in NOT_NATIVE), name
+        assert name in NEW or is_native(call), name
         assert name in NEW or RECORDER.last == found[0], name
         assert name in NEW or found[0] == found[1] == found[2] == found[3], name
 
@@ -113,8 +107,7 @@ def other_tensors_are_those_of_the_call() -> None:
     learnt(CALLS["gemm_all_reduce, ring"])
     others = matrix(512, 256), matrix(256, 512)
     call = partial(kernels.gemm_all_reduce, *others, C, algorithm="ring")
-    assert not is_native(call), "it is not known whether these are symmetric"
-    assert is_native(call)
+    assert is_native(call), "it is found out whether these are symmetric"
     assert {tensor.data_ptr() for tensor in others} <= {x[1] for x in RECORDER.last[-1] if x[0] == "map"}
     elsewhere = partial(kernels.gemm_all_reduce, *others, WORLD.empty(C.shape, torch.bfloat16), algorithm="ring")
     assert not is_native(elsewhere), "where the result lies is a part of the plan"

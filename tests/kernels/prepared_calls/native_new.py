@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -200,17 +199,20 @@ def local_calls_work_on_the_current_stream() -> None:
     learnt(call)
     local = WORLD.own(LocalLaunches)
     (plan,) = local._plans.values()
-    made, table = plan.launch.native(native_calls), native._table
-    learn = partial(table.learn, "x", (FEW,), {}, local._owner, made.launch, (FEW,), made.encode)
-    for new, compared, text in (
-        (None, ("x",), "compared with none"),
-        (((), (0,), tuple), None, "not so many new tensors"),
-        (((int,), (0, 0), None), None, "is one tensor"),
-        (((int,) * 17, (0,), None), None, "too many new tensors"),
+    made, learn = plan.launch.native(native_calls), native._table.learn
+    launch = "launch", False, made.launch, made.encode, ((0, 0),), None
+    for new, action, text in (
+        (None, ("compare", ("x",)), "compared with none"),
+        (((), (0,), tuple), launch, "not so many new tensors"),
+        (((int,), (0, 0), None), launch, "is one tensor"),
+        (((int,) * 17, (0,), None), launch, "too many new tensors"),
     ):
         with pytest.raises(ValueError, match=text):
-            learn(FEW, (), new, compared, None, ())
-    assert not learn(FEW, (), None, None, None, ()), "the launch takes more tensors"
+            learn("x", (FEW,), {}, local._owner, ((action,), None, ()), (FEW,), FEW, (), new, ())
+    plan_of_one = (launch,), None, ()
+    assert not learn("x", (FEW,), {}, local._owner, plan_of_one, (FEW,), FEW, (), None, ()), (
+        "the launch takes more tensors"
+    )
 
 
 def nothing_leaks_of_new_results() -> None:

@@ -12,7 +12,7 @@ the kernels has to pass through the L2 cache (docs/decisions/0063).
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm.epilogue import kinds
 from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.small_m import fits_small_m, small_m_gemm
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.prepared import Part, Prepared, steps
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 
@@ -84,9 +85,9 @@ def flash_decode_projection(
         given = q, k_cache, v_cache, lengths, block_table
         also = tuple(tensor for tensor in (bias, residual) if tensor is not None)
         signature = signature_of(prepared, options, (k_scale, v_scale), *given, weight, *also)
-        new: _New | None = prepared.details(signature)
+        new: NewTensors | None = prepared.details(signature)
         if new is not None:
-            attended, parts, out = new.tensors(q)
+            attended, parts, out = new.tensors()
             first = first_arguments(*given, attended, None, parts, k_scale, v_scale)
             if prepared.repeat(signature, *first, weight, out, *also):
                 return out
@@ -97,8 +98,7 @@ def flash_decode_projection(
         attended = q.new_empty(*q.shape[:2], call.head_dim_v)
         attention = attended.flatten(1)
         check_operands(_NAME, ("attention", "weight"), attention, weight)
-        new = _New(call.head_dim_v, local_parts(call), weight.shape[1])
-        parts, out = q.new_empty(new.parts, dtype=torch.float32), q.new_empty(q.shape[0], new.columns)
+        parts, out = q.new_empty(local_parts(call), dtype=torch.float32), q.new_empty(q.shape[0], weight.shape[1])
         epilogue = check_epilogue(_NAME, weight, out, None, bias, residual, reduces=True)
         compared = _NAME, q.shape, q.dtype, weight.shape, *kinds(None, bias=bias, residual=residual)
         comm.compare(*compared)
@@ -115,25 +115,18 @@ def flash_decode_projection(
             again(attended, weight, out, *also)
             project = again, lambda *call: (call[_ATTENDED], *call[_WEIGHT:])
         if are_passed_on(k_scale, v_scale):
-            prepared.keep(signature, steps(*attends, project), *compared, details=new, also=also)
+            makers = tuple(like(tensor) for tensor in (attended, parts, out))
+            new = NewTensors(makers, ((_ATTENDED,), (_PARTS,), (_OUT,)), results=(len(makers) - 1,))
+            has_numbers = type(k_scale) in (int, float) or type(v_scale) in (int, float)
+            prepared.keep(
+                signature, steps(*attends, project), *compared, details=new, also=also,
+                new=None if has_numbers else new,
+            )  # fmt: skip
         return out
 
 
-class _New(NamedTuple):
-    """The tensors that a call makes."""
-
-    head_dim_v: int
-    parts: int
-    columns: int
-
-    def tensors(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The attention of this PE's heads, memory for parts of tasks, and the result."""
-        requests, heads = q.shape[:2]
-        attended = q.new_empty(requests, heads, self.head_dim_v)
-        return attended, q.new_empty(self.parts, dtype=torch.float32), q.new_empty(requests, self.columns)
-
-
 _ATTENDED = First._fields.index("out")
+_PARTS = First._fields.index("parts")
 _WEIGHT = len(First._fields)
 _OUT = _WEIGHT + 1
 """Where the tensors of a call stand among all that its steps take theirs of."""

@@ -8,6 +8,7 @@ a prepared call (``prepared.py``) is one launch with the rest beside it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -20,7 +21,7 @@ from triton_dist.kernels.prepared import Step, launch, nothing, steps
 from triton_dist.kernels.protocols.peer_addresses import PeerAddresses
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
-from triton_dist.kernels.protocols.stream_work import StreamWork, copy
+from triton_dist.kernels.protocols.stream_work import PlacedWork, StreamWork, copy
 
 __all__ = ["copy_engine"]
 
@@ -56,25 +57,10 @@ def copy_engine(
     def addresses_of_own(output: torch.Tensor, input: torch.Tensor) -> Sequence[int]:
         return output.data_ptr() + me * nbytes, input.data_ptr() + me * step
 
-    copies: dict[tuple[int, ...], StreamWork] = {}  # by where the output lies on the members
+    send = _Sends(comm, nbytes, step)
 
-    def send(stream: int, output: torch.Tensor, input: torch.Tensor) -> None:
-        peers = comm.own(PeerAddresses).of(output)
-        found = copies.get(peers)
-        if found is None:
-            if len(copies) == _OUTPUTS:
-                copies.clear()
-            others = [(me + i) % n_pes for i in range(1, n_pes)]
-            found = copies[peers] = StreamWork(
-                [copy(peers[rank] + me * nbytes, rank * step, nbytes) for rank in others]
-            )
-        found(stream, input.data_ptr())
-
-    def send_here(output: torch.Tensor, input: torch.Tensor) -> None:
-        send(comm.current_stream(), output, input)
-
-    def both(output: torch.Tensor, input: torch.Tensor) -> Sequence[torch.Tensor]:
-        return output, input
+    def where(output: torch.Tensor, input: torch.Tensor) -> Sequence[Any]:
+        return output, input.data_ptr()
 
     to, source = own(output, input)
     grid = (max(1, min(32, triton.cdiv(to.numel(), _BLOCK), limit - 1)),)
@@ -90,13 +76,37 @@ def copy_engine(
     if limit == 1:
         copied = launch(copies_own_part, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
         before = stream_barrier(comm)
-        send_here(output, input)
+        send(comm.current_stream(), *where(output, input))
         after = stream_barrier(comm)
-        return steps((copied, addresses_of_own), (before, nothing), (send_here, both), (after, nothing))
+        return steps((copied, addresses_of_own), (before, nothing), (send, where), (after, nothing))
     with side_stream(comm) as side:
         copied = launch(copies_own_part, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
         with torch.cuda.stream(side):
             before = stream_barrier(comm)
-            send(side.cuda_stream, output, input)
+            send(side.cuda_stream, *where(output, input))
             after = stream_barrier(comm)
-    return steps((copied, addresses_of_own, (before, nothing), (send, both), (after, nothing)))
+    return steps((copied, addresses_of_own, (before, nothing), (send, where), (after, nothing)))
+
+
+class _Sends(PlacedWork):
+    """Copies of ``nbytes`` to this PE's part of the peers' tensors like one. The source has parts, each ``step`` bytes
+    behind the one before; 0: one for all."""
+
+    def __init__(self, comm: Communicator, nbytes: int, step: int) -> None:
+        self._comm = comm
+        self._nbytes = nbytes
+        self._step = step
+        self._found: dict[tuple[int, ...], StreamWork] = {}  # by where the tensor lies on the members
+
+    def at(self, tensor: torch.Tensor) -> StreamWork:
+        comm, nbytes = self._comm, self._nbytes
+        peers = comm.own(PeerAddresses).of(tensor)
+        found = self._found.get(peers)
+        if found is None:
+            if len(self._found) == _OUTPUTS:
+                self._found.clear()
+            others = [(comm.my_rank + i) % comm.n_pes for i in range(1, comm.n_pes)]
+            found = self._found[peers] = StreamWork(
+                [copy(peers[rank] + comm.my_rank * nbytes, rank * self._step, nbytes) for rank in others]
+            )
+        return found

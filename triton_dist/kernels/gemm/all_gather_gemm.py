@@ -19,7 +19,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
 from triton_dist.kernels.gemm.two_level import gather_two_level, why_not_two_level
-from triton_dist.kernels.prepared import Launch, Part, Step, steps
+from triton_dist.kernels.prepared import Nested, Part, Step, steps
 from triton_dist.kernels.shards import shard_of, wrong_shard
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     gathered = _gathered(comm, gemm.a, gemm.c.shape[0])
     scale: Any = gemm.scale
     gather = _gathers_to(gathered, gemm)
-    parts: list[Part] = [(gather, lambda call: (call.a,))]
+    parts: list[Part] = [(Nested(gather, (gathered,)), lambda call: (call.a,))]
     gather(gemm.a)
     if (gathered_scales := _gathered_scales(gemm)) is not None:
         gather_scales = _gathers_to(gathered_scales, gemm)
-        parts.append((gather_scales, lambda call: (call.scale.a,)))
+        parts.append((Nested(gather_scales, (gathered_scales,)), lambda call: (call.scale.a,)))
         gather_scales(scale.a)
         scale = scale._replace(a=gathered_scales)
     multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
@@ -135,7 +135,7 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
     return gather if gathered.shape[0] == gemm.each * comm.n_pes else gather_shards
 
 
-def _copy_engine(gemm: Operands) -> Launch | Sequence[Step] | None:
+def _copy_engine(gemm: Operands) -> Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
     comm, a = gemm.comm, gemm.a

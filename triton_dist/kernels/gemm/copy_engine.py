@@ -120,16 +120,13 @@ def send_by_copy_engine(gemm: Operands) -> Sequence[prepared.Step] | None:
     done = [copies.plan.flags.data_ptr() + 4 * (DONE.value + pe) for pe in range(comm.n_pes) if pe != me]
     take_done = StreamWork([take(flag) for flag in done])
 
-    def await_peers() -> None:
-        take_done(comm.current_stream())
-
     with side_stream(comm) as side:
         computed = hopper.run(copies.plan, copies.chunks, gemm)
         send(side.cuda_stream)
-    await_peers()
+    take_done(comm.current_stream())
     return prepared.steps(
         (computed, lambda call: (call.a, call.b, call.out[:, mine]), (send, prepared.nothing)),
-        (await_peers, prepared.nothing),
+        (take_done, prepared.nothing),
     )
 
 

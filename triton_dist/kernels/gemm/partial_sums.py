@@ -20,7 +20,7 @@ from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.reduce_partials import reduce_partials
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
 from triton_dist.kernels.gemm.two_level import reduce_two_level, why_not_two_level
-from triton_dist.kernels.prepared import Launch, Step, Work, steps
+from triton_dist.kernels.prepared import Launch, Nested, Step, Work, steps
 
 __all__ = ["ALGORITHMS", "computation", "ring_staging"]
 
@@ -38,8 +38,8 @@ def computation(
     """What computes ``gemm.c``.
 
     Args:
-        reduce: adds up a product, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the epilogue.
-            It is kept for later calls, and so may hold no operand.
+        reduce: adds up a product, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the epilogue,
+            by one call. It is kept for later calls, and so may hold no operand.
         run_ring: the algorithm ``ring``.
         within_host: ``gemm_reduce_scatter``.
         to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
@@ -101,7 +101,7 @@ def _bulk_synchronous(
         reduce_finished = reduce_partials if gemm.comm.grid.hosts == 1 else reduce_between_hosts
         return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
     reduce(product, gemm.c)
-    return steps(multiply, (partial(reduce, product), lambda call: (call.out,)))
+    return steps(multiply, (Nested(partial(reduce, product), (product,)), lambda call: (call.out,)))
 
 
 def _local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:

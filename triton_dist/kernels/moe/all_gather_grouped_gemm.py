@@ -34,6 +34,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows, refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
@@ -45,6 +46,7 @@ from triton_dist.kernels.moe.grouped_gemm import (
     tile_of,
 )
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.overlaps import refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, wait
@@ -261,6 +263,7 @@ def moe_all_gather_grouped_gemm(
 # ---- the host's part
 
 
+@made_again(lambda a, b, routing, *args, **kwargs: routing.comm)
 def all_gather_grouped_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -363,8 +366,25 @@ def gather_and_multiply(
             hopper.dispatch(comm, a, b, result, routing, swiglu, n_programs, n_senders)
             return result
         made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, n_programs, n_senders, whole, swiglu)
-        prepared.keep(signature, made, *compared, details=(result.shape, result.dtype))
+        new = new_tensors(result, a_scales, b_scales, is_given=out is not None)
+        prepared.keep(signature, made, *compared, details=(result.shape, result.dtype), new=new)
         return result
+
+
+def new_tensors(
+    result: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    *kept: torch.Tensor,
+    is_given: bool,
+) -> NewTensors:
+    """Those of a call, whose plan is given a, b, the result, the routing's memory, both scales, or the result in their
+    place, and what is ``kept``; the result is the call's ``out`` if that ``is_given``."""
+    if is_given:
+        return NewTensors.besides(2, *kept, at=6)
+    places = 2, *(at for at, scales in ((4, a_scales), (5, b_scales)) if scales is None)
+    others = tuple((at,) for at in range(6, 6 + len(kept)))
+    return NewTensors(tuple(map(like, (result, *kept))), (places, *others))
 
 
 def _launch(

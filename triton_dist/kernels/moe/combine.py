@@ -21,6 +21,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     Routing,
@@ -35,6 +36,7 @@ from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, op
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.options import check_bool
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.ll import next_number
@@ -216,6 +218,7 @@ def moe_combine_one_round(
     )  # fmt: skip
 
 
+@made_again(lambda y, dispatched, *args, **kwargs: dispatched.routing.comm)
 def combine(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> torch.Tensor:
@@ -252,7 +255,11 @@ def combine(
         check_bool("combine", "weighted", weighted)
         _check_as_many("combine", y, dispatched)
         out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin)
-        prepared.keep(signature, made, *_compared("combine", y, routing), details=(exchange,))
+        prepared.keep(
+            signature, made, *_compared("combine", y, routing), details=(exchange,),
+            new=NewTensors.of(out, at=3) if routing.hosts == 1 else None,
+            conditions=exchange.is_free() if exchange is not None else (),
+        )  # fmt: skip
         return out
 
 

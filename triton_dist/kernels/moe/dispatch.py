@@ -35,6 +35,7 @@ import torch
 import triton
 
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     Routing,
@@ -57,6 +58,7 @@ from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
 from triton_dist.kernels.moe.rounds_by_tma import dispatch_by_tma
 from triton_dist.kernels.moe.rounds_by_tma import make_slots as make_slots_by_tma
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -83,6 +85,7 @@ class Sent(NamedTuple):
 # ---- the host's part
 
 
+@made_again()
 def dispatch(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -297,8 +300,32 @@ def run(
     )
     result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, new)
     compared = "dispatch", *compared_of(x, routing)
-    prepared.keep(signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()))
+    prepared.keep(
+        signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()),
+        new=_new_tensors(result) if routing.hosts == 1 else None,
+        conditions=exchange.is_free() if isinstance(exchange, Exchange) else (),
+    )  # fmt: skip
     return result
+
+
+def _new_tensors(result: Dispatched) -> NewTensors:
+    """Those of a call, as its plan is given them by :func:`_tensors`; the result holds its ids and weights."""
+    x, scales, memory, routing = result
+    made: dict[tuple[int, ...], torch.Tensor]
+    made = {(4, 5): x, (6,): memory} if scales is None else {(4,): x, (5,): scales, (6,): memory}
+    results = 0, None if scales is None else 1, len(made) - 1, (2,), (3,)
+    return NewTensors(
+        tuple(map(like, made.values())), tuple(made), results, partial(_dispatched, routing[2:]), _parts_of_dispatched
+    )
+
+
+def _dispatched(rest: tuple[Any, ...], parts: tuple[Any, ...]) -> Dispatched:
+    x, scales, memory, ids, weights = parts
+    return Dispatched(x, scales, memory, Routing(ids, weights, *rest))
+
+
+def _parts_of_dispatched(result: Dispatched) -> tuple[Any, ...]:
+    return *result[:3], *result.routing[:2]
 
 
 def _run(

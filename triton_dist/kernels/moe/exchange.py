@@ -14,6 +14,7 @@ from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
 from triton_dist.kernels.moe.arguments import Routing, has_many_tokens
 from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.native_calls import Guard
 
 __all__ = [
     "Cut",
@@ -58,6 +59,10 @@ class Slots:
     def is_in_flight(self) -> bool:
         """Whether an exchange in these slots has been sent and not received."""
         return self.name in self.in_flight.sent
+
+    def is_free(self) -> tuple[Guard, ...]:
+        """The contrary of :meth:`is_in_flight`, as data."""
+        return (Guard(self.in_flight.sent, "item", (self.name,), "is", None),)
 
     def send(self) -> int:
         """Note that an exchange has been sent, and number it."""

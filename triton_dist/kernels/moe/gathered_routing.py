@@ -14,6 +14,7 @@ Both have a program for each chunk. Nothing waits for the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +24,11 @@ import triton.language as tl
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.arguments import records_gradients, refuse_gradients
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int
-from triton_dist.kernels.prepared import Part, Prepared, launch, steps
+from triton_dist.kernels.prepared import Nested, Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -224,6 +227,7 @@ def have_rows(positions, tokens, n_tokens, begin, end, K: tl.constexpr):
 # ---- the host's part
 
 
+@made_again()
 def gather_routing(
     topk_ids: torch.Tensor,
     topk_weights: torch.Tensor | None = None,
@@ -305,12 +309,20 @@ def gather(
     )
     parts: Sequence[Part] = (
         (of_tokens, lambda ids, weights, memory, packed, counts: (packed, ids, weights)),
-        (lambda packed: all_gather(gathered, packed, group=comm), lambda *call: call[3:4]),
+        (Nested(lambda packed: all_gather(gathered, packed, group=comm), (gathered,)), lambda *call: call[3:4]),
         (count, lambda *call: call[4:]),
         (place, lambda *call: (call[4], call[2])),
     )
-    prepared.keep(signature, steps(*parts), *compared, details=sizes)
+    made = memory, packed, chunk_counts
+    made_anew = NewTensors(
+        tuple(map(like, made)), ((2,), (3,), (4,)), (0,), partial(_routing, routing[1:]), lambda routing: routing[:1]
+    )
+    prepared.keep(signature, steps(*parts), *compared, details=sizes, new=made_anew)
     return routing
+
+
+def _routing(rest: tuple[Any, ...], parts: tuple[Any, ...]) -> GatheredRouting:
+    return GatheredRouting(*parts, *rest)
 
 
 class _Words(NamedTuple):

@@ -28,8 +28,10 @@ from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
 from triton_dist.kernels.gemm.small_m import stages_for
 from triton_dist.kernels.gemm.small_m_tile import Cut
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_bool, check_dtype
 from triton_dist.kernels.overlaps import refuse_overlap, sharing_of
 from triton_dist.world.current import current_world
@@ -156,6 +158,7 @@ def moe_grouped_gemm_weight_grad(
         tl.store(place, sums.to(out.dtype.element_ty), mask=(rows < K)[:, None] & (columns < N)[None, :])
 
 
+@made_again()
 def grouped_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -216,14 +219,15 @@ def grouped_gemm(
     scales = check_group_scales("grouped_gemm", a, b, a_scales, b_scales)
     operands = {"a": a, "b": b, "offsets": offsets, "counts": counts, "a_scales": a_scales, "b_scales": b_scales}
     refuse_overlap("grouped_gemm", {"out": out}, operands)
-    out = result
+    out, is_new = result, out is None
     if triton_dist.kind() == "gpu" and gpu().capability == (9, 0):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
         if hopper.fits_grouped(a, b, out, scales, swiglu):
             config = config_for(expected_rows, swiglu, of_blocks=scales == "blocks")
             made = hopper.run_grouped(a, b, out, a_scales, b_scales, offsets, counts, config, programs())
-            known.keep(signature, made, (out.shape, out.dtype))
+            new = NewTensors((like(out),), ((4, 5),)) if is_new else NewTensors.besides(4)  # as of launched_tensors
+            known.keep(signature, made, (out.shape, out.dtype), new=new)
             return out
     tile = _tile_here(a, out, scales, expected_rows)
     multiply_tiles(a, b, out, a_scales, b_scales, offsets, counts, scales, tile, swiglu)

@@ -33,7 +33,8 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.moe.all_gather_grouped_gemm import groups_of, options_of, senders_of
+from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.moe.all_gather_grouped_gemm import groups_of, new_tensors, options_of, senders_of
 from triton_dist.kernels.moe.arguments import check_offsets, refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
@@ -241,6 +242,7 @@ def moe_grouped_gemm_reduce_scatter(
 # ---- the host's part
 
 
+@made_again(lambda a, b, routing, *args, **kwargs: routing.comm)
 def grouped_gemm_reduce_scatter(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -341,7 +343,9 @@ def multiply_and_scatter(
             hopper.multiply_and_combine(comm, a, b, result, routing, weighted, chunk, n_programs, n_reducers)
             return result
         made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, weighted, n_programs, n_reducers, whole)
-        prepared.keep(signature, made, *compared, details=(result.shape, result.dtype))
+        kept = () if made is None else made.tensors[6:]
+        new = new_tensors(result, a_scales, b_scales, *kept, is_given=out is not None)
+        prepared.keep(signature, made, *compared, details=(result.shape, result.dtype), new=new)
         return result
 
 

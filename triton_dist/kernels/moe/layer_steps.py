@@ -86,7 +86,7 @@ def steps_of(
     received = dispatch(x.contiguous(), ids, weights, **steps.sizes, group=group)
     groups = received.offsets, received.counts
     # If all PEs have as many tokens. There may be room for n_pes times as many rows.
-    rows = -(-ids.numel() // (len(received.counts) * steps.copies))
+    rows = -(-ids.numel() // (received.routing.local_experts * steps.copies))
     hidden = grouped_gemm(received.x, up, *groups, swiglu=True, expected_rows=rows)
     return combine(grouped_gemm(hidden, down, *groups, expected_rows=rows), received)
 

@@ -75,19 +75,23 @@ def parts_of(routing: Routing) -> tuple[int, ...]:
     """Where the parts of the memory begin, at multiples of 16 bytes; and how many words it has."""
     begins = [0]
     for size in _sizes(routing):
-        begins.append(begins[-1] + -(-size // 4) * 4)
+        begins.append(begins[-1] + _padded(size))
     return tuple(begins)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 4) * 4
 
 
 def begin_of(routing: Routing, name: str) -> int:
     """Where a part begins, in words."""
-    return parts_of(routing)[_NAMES.index(name)]
+    return sum(map(_padded, _sizes(routing)[: _NAMES.index(name)]))
 
 
 def part_of(memory: torch.Tensor, routing: Routing, name: str) -> torch.Tensor:
     """A part of the memory, as int32."""
-    i = _NAMES.index(name)
-    return memory.narrow(0, begin_of(routing, name), _sizes(routing)[i])
+    i, sizes = _NAMES.index(name), _sizes(routing)
+    return memory.narrow(0, sum(map(_padded, sizes[:i])), sizes[i])  # of the first ones, which layers ask for
 
 
 def result_of(

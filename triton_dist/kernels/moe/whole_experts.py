@@ -16,6 +16,7 @@ from types import ModuleType
 
 import torch
 
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_and_multiply
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting
 from triton_dist.kernels.moe.grouped_gemm import check_swiglu
@@ -24,6 +25,7 @@ from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import multiply_and_sca
 __all__ = ["dispatch_grouped_gemm", "grouped_gemm_combine"]
 
 
+@made_again(lambda a, b, routing, *args, **kwargs: routing.comm)
 def dispatch_grouped_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -81,6 +83,7 @@ def dispatch_grouped_gemm(
     )  # fmt: skip
 
 
+@made_again(lambda a, b, routing, *args, **kwargs: routing.comm)
 def grouped_gemm_combine(
     a: torch.Tensor,
     b: torch.Tensor,

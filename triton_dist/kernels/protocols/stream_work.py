@@ -6,6 +6,7 @@ replayed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,7 @@ from triton_dist import stream_operations
 from triton_dist.kernels.cuda import succeed
 from triton_dist.stream_operations import COPY, COPY_ROWS, GIVE, TAKE, Operation
 
-__all__ = ["StreamWork", "copy", "copy_rows", "give", "take"]
+__all__ = ["PlacedWork", "StreamWork", "copy", "copy_rows", "give", "take"]
 
 _ABSOLUTE = -1
 
@@ -63,6 +64,11 @@ class StreamWork:
         self._length = len(operations)
         self._operations = (Operation * self._length)(*operations)
 
+    @property
+    def data(self) -> bytes:
+        """The operations, as they lie in memory."""
+        return bytes(self._operations)
+
     def __call__(self, stream: int, first: int = 0, second: int = 0) -> None:
         """Put them on the stream of this handle.
 
@@ -75,3 +81,15 @@ class StreamWork:
         status = self._put(self._operations, self._length, stream, first, second)
         if status:
             succeed(status)
+
+
+class PlacedWork(ABC):
+    """Operations that are others where a symmetric tensor lies elsewhere, on this PE or on others."""
+
+    @abstractmethod
+    def at(self, tensor: torch.Tensor) -> StreamWork:
+        """Those for where ``tensor`` lies, as long as nothing is allocated or freed."""
+
+    def __call__(self, stream: int, tensor: torch.Tensor, first: int = 0, second: int = 0) -> None:
+        """As of :class:`StreamWork`."""
+        self.at(tensor)(stream, first, second)

@@ -17,7 +17,7 @@ A PE without rows sends nothing and sets no flag, and no PE waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from triton.experimental import gluon
@@ -41,7 +41,7 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
-from triton_dist.kernels.prepared import Launch, Second, Step, launch, steps
+from triton_dist.kernels.prepared import Part, Second, Step, Taken, launch, nothing, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_work import StreamWork, copy_rows, give, take
 from triton_dist.kernels.shards import shard_of
@@ -157,7 +157,7 @@ def rows_as_they_arrive(tile_rows: int, block_m: int, m: int, n_pes: int, me: in
 
 def run(
     plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None = None
-) -> Launch | Sequence[Step] | None:
+) -> Sequence[Step] | None:
     """c = A · b, times the scale and after the epilogue, on the current stream.
 
     Args:
@@ -170,11 +170,14 @@ def run(
     # TMA has no descriptor of a matrix without rows. No tile is loaded by it then.
     rows = gemm.a.shape[0]
     own_a_map, own_a_piece, _, _ = operand_maps(gemm.a if rows else gathered, gemm.b, config)
-    given = gemm.tensors
-    send = _sends(plan, gemm, gathered, gathered_scales)
-    in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
-    if in_front is not None:
-        in_front(comm.current_stream(), given)
+    where = _addresses(gemm, gathered_scales)
+    addresses = where(gemm.tensors)
+    send = StreamWork(_sends(plan, gemm, gathered, gathered_scales))
+    in_front: tuple[Part, ...] = ()
+    if copies := _copies_in_front(plan, gemm, gathered, gathered_scales):
+        copy_own = StreamWork(copies)
+        copy_own(comm.current_stream(), *addresses)
+        in_front = ((copy_own, where),)
     if isinstance(gemm.scale, (BlockScales, RowScales)) and gathered_scales is not None:
         gemm = gemm._replace(scale=gemm.scale._replace(a=gathered_scales))
     with side_stream(comm) as side:
@@ -184,18 +187,16 @@ def run(
             plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.each, plan.trace(),
             config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
-        send(side.cuda_stream, given)
-    if made is None or rows:
-        return made and made._replace(beside=send, in_front=in_front)
-    return steps((made, lambda call: (gathered, call.b, call.out), (send, lambda call: (call,))))
+        send(side.cuda_stream, *addresses)
+    taken = (lambda call: (call.a, call.b, call.out)) if rows else (lambda call: (gathered, call.b, call.out))
+    return steps(*in_front, (made, taken, (send, where)))
 
 
 def _copies_in_front(
     plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None
-) -> Callable[..., None] | None:
-    """What copies this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``, and its scales
-    of blocks; None, if there are none. It is called with a stream and a call's tensors, as what :func:`_sends` returns
-    is."""
+) -> list[Operation]:
+    """Copies of this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``, and of its
+    scales of blocks."""
     a, m, block_m = gemm.a, gathered.shape[0], plan.config.block_m
     own = _rows_of(plan, gemm, m)
     begin, end = own.start, own.stop
@@ -207,18 +208,17 @@ def _copies_in_front(
         for rows in shared
         if rows
     ]
-    copies += _scales_copy(plan, gemm, gathered_scales, plan.communicator.my_rank)
-    return _for_calls(copies, gemm, gathered_scales) if copies else None
+    return copies + _scales_copy(plan, gemm, gathered_scales, plan.communicator.my_rank)
 
 
-def _for_calls(
-    operations: Sequence[Operation], gemm: Operands, gathered_scales: torch.Tensor | None
-) -> Callable[..., None]:
-    """What puts them on a stream, for a call's tensors: ``a`` and, where scales are gathered, its scales."""
-    work = StreamWork(operations)
+def _addresses(gemm: Operands, gathered_scales: torch.Tensor | None) -> Taken:
+    """What the operations of a call are relative to: where ``a`` lies, if it has rows, and its scales, if they are
+    gathered."""
+    if not gemm.a.shape[0]:
+        return nothing
     if _own_scales(gemm, gathered_scales) is not None:
-        return lambda stream, call: work(stream, call.a.data_ptr(), call.scale.a.data_ptr())
-    return lambda stream, call: work(stream, call.a.data_ptr())
+        return lambda call: (call.a.data_ptr(), call.scale.a.data_ptr())
+    return lambda call: (call.a.data_ptr(),)
 
 
 def _rows_of(plan: Plan, gemm: Operands, m: int) -> slice:
@@ -243,10 +243,8 @@ def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | Non
     return [copy_rows(there.view(1, -1), scales.view(1, -1), scales, 1)]  # contiguous, though a row may be one scale
 
 
-def _sends(
-    plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None
-) -> Callable[..., None]:
-    """What puts copies of a matrix like ``a`` to the peers on a stream; it may be called again and again.
+def _sends(plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None) -> list[Operation]:
+    """Copies of a matrix like ``a`` to the peers, with the flags that order them.
 
     Scales of blocks go in front of their rows, whose flag says that both have arrived.
     """
@@ -256,10 +254,10 @@ def _sends(
     if not a.shape[0]:
         # It takes back that peers have admitted it, which else a later launch, with rows, would take for its own.
         admitted = [flags.data_ptr() + 4 * (ENTERED.value + pe) for pe in range(n_pes) if pe != me]
-        return _for_calls([take(entered) for entered in admitted], gemm, gathered_scales)
+        return [take(entered) for entered in admitted]
     sends: list[Operation] = []
     for pe in ((me - i) % n_pes for i in range(1, n_pes)):
         entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
         sends += take(entered), *_scales_copy(plan, gemm, gathered_scales, pe)
         sends += copy_rows(comm.peer(mine, pe), a, a), give(arrived + 4 * (GATHERED.value + me))
-    return _for_calls(sends, gemm, gathered_scales)
+    return sends
