@@ -252,8 +252,8 @@ def leave_out_machine_code() -> None:
     compiler.CUDABackend.make_cubin = lambda *arguments: b""
 
 
-def begin_world(n_pes: int) -> Any:
-    """The world of PE 0 of so many, as ``triton_dist.init()`` would make it."""
+def begin_world(n_pes: int, me: int = 0) -> Any:
+    """The world of PE ``me`` of so many, as ``triton_dist.init()`` would make it."""
     from triton_dist.compiler import transport
     from triton_dist.gpu.heap import GpuHeap
     from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
@@ -268,7 +268,7 @@ def begin_world(n_pes: int) -> Any:
 
     class FakeWorld(GpuWorld):
         def __init__(self) -> None:
-            launch: Any = SimpleNamespace(pe=0, n_pes=n_pes, detector=None, store=None, check=lambda doing: None)
+            launch: Any = SimpleNamespace(pe=me, n_pes=n_pes, detector=None, store=None, check=lambda doing: None)
             launch.members = [SimpleNamespace(pe=pe, host="a host") for pe in range(n_pes)]
             launch.exchange = lambda call, text: [text] * n_pes
             World.__init__(self, launch)
@@ -277,15 +277,15 @@ def begin_world(n_pes: int) -> Any:
             self.compared: list[str] = []
             self._calls: Any = SimpleNamespace(forget=lambda name: None, close=lambda: None)
             self._bindings = Bindings()
-            self._heap = GpuHeap(self._bindings, self.device, 0, HEAP, self.registry)
+            self._heap = GpuHeap(self._bindings, self.device, me, HEAP, self.registry)
             self.group_memory = GroupMemory(0, 0, 0, self.device, None)
             self.transport = "p2p"
             transport.choose("p2p", n_pes)
             of_process(LoadedModules).bind(0, {"p2p": lambda module: None}, {})
             of_process(LaunchChecks).memory = SymmetricMemory(
-                contains=lambda address: bool(self._bindings.ptr(address, 0)),
+                contains=lambda address: bool(self._bindings.ptr(address, me)),
                 freed=self._heap.is_freed,
-                owner="PE 0",
+                owner=f"PE {me}",
                 scatter_limit=1 << 60,
             )
 

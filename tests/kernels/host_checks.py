@@ -14,9 +14,13 @@ import pytest
 from limits import HANG_SECONDS
 
 
-def results_of(program: str, folders: pytest.TempPathFactory, checks: Sequence[str] = ()) -> dict[str, Any]:
-    """What ``program``, a file beside this one, prints: by check ``ok`` or its traceback. It runs all or ``checks``."""
+def results_of(
+    program: str, folders: pytest.TempPathFactory, checks: Sequence[str] = (), pe: int = 0
+) -> dict[str, Any]:
+    """What ``program``, a file beside this one, prints as PE ``pe`` of a world: by check ``ok`` or its traceback. It
+    runs all or ``checks``."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
+    environment["FAKE_GPU_PE"] = str(pe)
     environment["TRITON_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"]
     environment["TRITON_DIST_TUNING_DIR"] = str(folders.mktemp("tuning"))
     done = subprocess.run(

@@ -434,11 +434,14 @@ class Prepared:
         """What a step does in a later call; None, if its launch cannot be made again."""
         return self._prepared(work, _DEPTH + 2, also) if isinstance(work, Launch) else work
 
+    def _is_symmetric(self, tensor: torch.Tensor) -> bool:
+        """Whether a launch's tensor is, in every call of the signature: it is one of the call's, a view of such, as the
+        columns of a result that are this PE's, or memory that the plan keeps."""
+        known = self._symmetric.get(tensor.data_ptr())
+        return is_symmetric(self._communicator, tensor) if known is None else known
+
     def _prepared(self, made: Launch, depth: int, also: Sequence[torch.Tensor]) -> triton_api.PreparedLaunch | None:
-        symmetric = [
-            x is not None and not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr()))
-            for x in made.tensors
-        ]
+        symmetric = [x is not None and not triton_api.is_descriptor(x) and self._is_symmetric(x) for x in made.tensors]
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=depth)
         return triton_api.prepare_launch(
             made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also, made.again

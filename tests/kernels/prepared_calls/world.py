@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from triton_dist.kernels.prepared import Prepared
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 fake_gpu.use_a_driver_s_streams(DRIVER)
-WORLD = fake_gpu.begin_world(2)
+WORLD = fake_gpu.begin_world(2, int(os.environ.get("FAKE_GPU_PE", "0")))
 RECORDER = fake_gpu.Recorder(DRIVER)
 
 
