@@ -2,9 +2,7 @@
 
 A block of the operand ring is 128 elements of fp8 along K, as many as share a scale. The tensor cores sum one block at
 a time, from zero. Its sums are multiplied by both scales and added to the tile's in float32 registers, while the other
-group multiplies: of each step group 1 multiplies when group 0 has. Else both would multiply, and then both add, while
-the tensor cores have nothing to do. So the tensor cores' sums, of fewer bits than float32, are never of more than 128
-products.
+group multiplies. So the tensor cores' sums, of fewer bits than float32, are never of more than 128 products.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from triton_dist.kernels.gemm.hopper.buffers import await_full, await_turn
+from triton_dist.kernels.gemm.hopper.buffers import await_full
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END
 from triton_dist.kernels.gemm.hopper.scales import scaled_origin
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, OPERANDS, record_event, time
@@ -95,8 +93,6 @@ def accumulate_scaled(
         next_of_half = gl.load(b_of_half + begin * b_step)
     for k in range(begin, end):
         stage = await_full(operands, step, CONFIG)
-        if GROUP == 1:
-            await_turn(operands, step, CONFIG)
         b_block = operands.b.index(stage)
         if B_BY_COLUMNS:
             b_block = b_block.permute((1, 0))
@@ -113,8 +109,6 @@ def accumulate_scaled(
             this_of_half = next_of_half
             next_of_half = gl.load(b_of_half + following * b_step)
         products = warpgroup_mma_wait(0, (products,))
-        if CONFIG.groups > GROUP + 1:
-            mbarrier.arrive(operands.turns.index(stage))
         mbarrier.arrive(operands.empty.index(stage))
         factors = (this_of_a * this_of_b)[:, None]
         if b_of_half is not None:

@@ -20,7 +20,6 @@ __all__ = [
     "await_empty",
     "await_full",
     "await_tile_block",
-    "await_turn",
     "begin_stage",
     "make_operand_ring",
     "make_tile_buffer",
@@ -34,14 +33,12 @@ class OperandRing(NamedTuple):
         a: [stages · groups, group_m, block_k], a block for each multiply group.
         b: [stages, block_k, block_n], or [stages, block_n, block_k] if B has contiguous columns.
         full, empty: mbarriers [stages].
-        turns: with scales of blocks and two groups, mbarriers [stages]: group 0 has multiplied the stage's blocks.
     """
 
     a: Any
     b: Any
     full: Any
     empty: Any
-    turns: Any
 
 
 class TileBuffer(NamedTuple):
@@ -67,14 +64,9 @@ def make_operand_ring(a, b, CONFIG: gl.constexpr):
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=CONFIG.groups)
-    turns = None
-    if CONFIG.of_blocks and CONFIG.groups == 2:
-        turns = gl.allocate_shared_memory(gl.int64, [STAGES, 1], WORD)
-        for stage in gl.static_range(STAGES):
-            mbarrier.init(turns.index(stage), count=1)
     a_blocks = gl.allocate_shared_memory(a.dtype, [STAGES * CONFIG.groups] + a.block_shape, a.layout)
     b_blocks = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
-    return OperandRing(a_blocks, b_blocks, full, empty, turns)
+    return OperandRing(a_blocks, b_blocks, full, empty)
 
 
 @gluon.jit
@@ -116,13 +108,6 @@ def await_full(operands, step, CONFIG: gl.constexpr):
     stage = step % CONFIG.stages
     mbarrier.wait(operands.full.index(stage), step // CONFIG.stages & 1)
     return stage
-
-
-@gluon.jit
-def await_turn(operands, step, CONFIG: gl.constexpr):
-    """Wait until group 0 has multiplied the blocks of a step. It is not a round ahead, since a stage is filled again
-    only when both groups have released it."""
-    mbarrier.wait(operands.turns.index(step % CONFIG.stages), step // CONFIG.stages & 1)
 
 
 @gluon.jit
