@@ -30,7 +30,9 @@ SOURCES = {
     ),
     "nvidia-h100-80gb-hbm3-4.json": (
         "2026-11-26-4xh100-reduce-scatter.json",
+        "2026-11-26-4xh100-all-reduce.json",
         "2026-11-26-4xh100-gemms-5120.json",
+        "2026-11-26-4xh100-gemms-reduce.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
