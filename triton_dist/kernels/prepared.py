@@ -438,7 +438,7 @@ class Prepared:
         """Whether a launch's tensor is, in every call of the signature: it is one of the call's, a view of such, as the
         columns of a result that are this PE's, or memory that the plan keeps."""
         known = self._symmetric.get(tensor.data_ptr())
-        return is_symmetric(self._communicator, tensor) if known is None else known
+        return self.is_symmetric(tensor) if known is None else known
 
     def _prepared(self, made: Launch, depth: int, also: Sequence[torch.Tensor]) -> triton_api.PreparedLaunch | None:
         symmetric = [x is not None and not triton_api.is_descriptor(x) and self._is_symmetric(x) for x in made.tensors]
