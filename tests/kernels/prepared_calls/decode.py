@@ -31,6 +31,12 @@ def launches(call: Callable[[], object]) -> list[Any]:
     RECORDER.all.clear()
     fake_gpu.QUEUED.clear()
     call()
+    plain = plainly()
+    return [[*how, [*map(plain, arguments)]] for *how, arguments in RECORDER.all] + [*fake_gpu.QUEUED]
+
+
+def plainly() -> Callable[[Any], Any]:
+    """Makes of arguments of launches, one after the other, the same with new tensors told by which of them they are."""
     new: dict[int, int] = {}
 
     def plain(argument: Any) -> Any:
@@ -39,7 +45,7 @@ def launches(call: Callable[[], object]) -> list[Any]:
             return place, address if address in KNOWN else f"new {new.setdefault(address, len(new))}", *how
         return argument
 
-    return [[*how, [plain(x) for x in arguments]] for *how, arguments in RECORDER.all] + [*fake_gpu.QUEUED]
+    return plain
 
 
 def is_repeated(name: str, call: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -349,21 +349,8 @@ def threads_have_communicators_of_their_own() -> None:
             call()
         made = first._made, second._made
         RECORDER.all.clear()
-        failed: list[BaseException] = []
-
-        def run(call: Callable[[], object]) -> None:
-            try:
-                for _ in range(500):
-                    call()
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=run, args=(call,)) for call in repeats]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed and (first._made, second._made) == (made[0] + 500, made[1] + 500)
+        assert not errors_of_threads(repeats, 500)
+        assert (first._made, second._made) == (made[0] + 500, made[1] + 500)
         addresses = [[x[1] for x in how[-1] if x[0] == "at"][:2] for how in RECORDER.all]
         for x, y in pairs:
             assert addresses.count([y.data_ptr(), x.data_ptr()]) == 500
@@ -387,6 +374,25 @@ def nothing_leaks() -> None:
 
     counted = X, Y, A, B, C, plain, "sum", communicator_of(), communicator_of().own(Prepared), torch.bfloat16
     leave_nothing(((made, 20_000), (gemm, 20_000), (refused, 20_000), (unknown, 20_000), (failing, 200)), counted)
+
+
+def errors_of_threads(made: Sequence[Callable[[], object]], times: int) -> list[BaseException]:
+    """What calls raise that are made so many times, each by a thread of its own, at the same time."""
+    failed: list[BaseException] = []
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            for _ in range(times):
+                call()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
 
 
 def leave_nothing(calls: Iterable[tuple[Callable[[], Any], int]], counted: tuple[Any, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,8 +29,8 @@ from prepared_calls.calls import (
     C,
     matrix,
 )
-from prepared_calls.decode import KNOWN
-from prepared_calls.native import leave_nothing
+from prepared_calls.decode import plainly
+from prepared_calls.native import errors_of_threads, leave_nothing
 from prepared_calls.world import DRIVER, RECORDER, WORLD, Calls, calls, forget_plans, symmetric
 
 from triton_dist import kernels, native_calls
@@ -64,14 +63,7 @@ def driven(call: Call) -> list[Any]:
     """What the driver gets, in its order. New tensors are told by which of them they are."""
     fake_gpu.DONE.clear()
     call()
-    new: dict[int, int] = {}
-
-    def plain(argument: Any) -> Any:
-        if isinstance(argument, tuple) and argument[:1] in (("at",), ("map",)):
-            place, address, *how = argument
-            return place, address if address in KNOWN else f"new {new.setdefault(address, len(new))}", *how
-        return argument
-
+    plain = plainly()
     return [[*done[:-1], [*map(plain, done[-1])]] if isinstance(done, list) else done for done in fake_gpu.DONE]
 
 
@@ -271,21 +263,9 @@ def threads_make_calls_of_several_parts() -> None:
             learnt(partial(kernels.gemm_all_reduce, A, B, out, algorithm="bulk_synchronous", group=group))
             for out, group in zip(outs, (first, second), strict=True)
         ]
-        made, failed = (first._made, second._made), []
-
-        def run(call: Call) -> None:
-            try:
-                for _ in range(100):
-                    call()
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=run, args=(call,)) for call in repeats]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed and (first._made, second._made) == (made[0] + 200, made[1] + 200)
+        made = first._made, second._made
+        assert not errors_of_threads(repeats, 100)
+        assert (first._made, second._made) == (made[0] + 200, made[1] + 200)
 
 
 def what_cannot_be_mapped_stays_with_python() -> None:

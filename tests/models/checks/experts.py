@@ -19,8 +19,8 @@ from triton_dist.nn import MoE
 
 EXPERTS = dataclasses.replace(qwen3_moe.CONFIGS["tiny-moe"], layers=1)
 ALL_CHOSEN = dataclasses.replace(EXPERTS, top_k=EXPERTS.experts)
-"""For bfloat16: where a token has to choose, roundings decide between experts that are nearly alike, and those depend on
-the processor."""
+"""For bfloat16: where a token has to choose, roundings decide between experts that are nearly alike, and those depend
+on the processor."""
 BY_GROUPS = dataclasses.replace(
     EXPERTS, sigmoid=True, limits={"n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5}, shared=32
 )
