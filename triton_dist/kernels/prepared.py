@@ -218,7 +218,7 @@ class Prepared:
         if self._tracing.session is not None or not world.repeats_launches():
             return None
         changes = world.registry.changes + world.group_memory.changes
-        if changes != self._changes or len(self._symmetric) > _ADDRESSES:
+        if changes != self._changes:
             self._symmetric.clear()
             self._changes = changes
         signature = [call, self._dependent.on]

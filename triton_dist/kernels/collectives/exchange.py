@@ -40,8 +40,10 @@ __all__ = [
     "exchange",
     "fits_exchange",
     "group_of",
+    "reduced_block",
     "reserve_exchange",
     "slots_of",
+    "store_block",
     "warps_of",
     "why_no_exchange",
 ]
@@ -55,6 +57,31 @@ _SLOT_BYTES = 25 << 20
 _WORDS_IN_REGISTERS = 8192
 _MOST_ROUNDS = 4
 """Of blocks that a program takes one after the other: larger tensors go by larger shares (``push``)."""
+
+
+@triton.jit
+def reduced_block(
+    slots, number, trace, block,
+    MEAN: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """The sum of what all PEs have sent as message 0 of a round, or the mean, float32 ``[1, BLOCK]``."""
+    total = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+    if MEAN:
+        total = total / group_size(MEMBERS)
+    return total
+
+
+@triton.jit
+def store_block(output, values, block, n):
+    """Store ``values``, ``[1, BLOCK]``, as this block of ``n`` elements, those that there are."""
+    BLOCK: tl.constexpr = values.shape[1]
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    values = values.reshape([BLOCK]).to(output.dtype.element_ty)
+    if (block + 1) * BLOCK <= n:
+        tl.store(output + offsets, values)
+    else:
+        tl.store(output + offsets, values, mask=offsets < n)
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -76,14 +103,8 @@ def all_reduce_exchange(
         for first in range(0, group_size(MEMBERS), GROUP):
             send_rows(slots, number, 0, first, values[None, :], DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
-        total = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
-        if MEAN:
-            total = total / group_size(MEMBERS)
-        total = total.reshape([BLOCK]).to(output.dtype.element_ty)
-        if (block + 1) * BLOCK <= n:
-            tl.store(output + offsets, total)
-        else:
-            tl.store(output + offsets, total, mask=offsets < n)
+        total = reduced_block(slots, number, trace, block, MEAN, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        store_block(output, total, block, n)
         number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
     exchange_end(slots, number)
 
@@ -147,6 +168,7 @@ class Cut(NamedTuple):
         words: of a block; ``block``: its elements.
         blocks: of all programs, from each PE to each; ``programs``: how many there are.
         group: of how many PEs blocks are in registers at a time; ``piece``: words that are polled at a time.
+        events: how many of a trace a program records of a message in all rounds, at most.
     """
 
     words: int
@@ -155,11 +177,7 @@ class Cut(NamedTuple):
     programs: int
     group: int
     piece: int
-
-    @property
-    def waits(self) -> int:
-        """How often a program waits for a block of all PEs, at most."""
-        return 1 if self.piece == self.words else 1 + self.words // self.piece
+    events: int
 
 
 def cut_of(n: int, per_word: int, n_pes: int, limit: int, messages: int = 1) -> Cut:
@@ -169,7 +187,9 @@ def cut_of(n: int, per_word: int, n_pes: int, limit: int, messages: int = 1) -> 
     group = group_of(words, n_pes)
     programs = min(blocks, _programs(words, n_pes, limit, messages))
     piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
-    return Cut(words, words * per_word, blocks, programs, group, piece)
+    waits = triton.cdiv(n_pes, group) * (1 if piece == words else 1 + words // piece)
+    events = (1 + waits) * triton.cdiv(blocks, programs)
+    return Cut(words, words * per_word, blocks, programs, group, piece, events)
 
 
 def exchange(
@@ -178,10 +198,9 @@ def exchange(
     """Launch it; ``why_no_exchange`` has refused what it does not take. *Collective* the first time, for a length."""
     n, per_word = input.numel(), 4 // input.element_size()
     cut = cut_of(n, per_word, comm.n_pes, limit)
-    waits = triton.cdiv(comm.n_pes, cut.group) * cut.waits
-    trace = record("all_reduce, exchange", cut.programs, (1 + waits) * triton.cdiv(cut.blocks, cut.programs))
     return launch(
-        all_reduce_exchange, (cut.programs,), (output.view(-1), input.view(-1)), slots_of(comm, cut.words), trace,
+        all_reduce_exchange, (cut.programs,), (output.view(-1), input.view(-1)),
+        slots_of(comm, cut.words), record("all_reduce, exchange", cut.programs, cut.events),
         n, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece, comm.members,
         is_wide(n, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip

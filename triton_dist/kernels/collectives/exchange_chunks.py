@@ -9,13 +9,20 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.collectives.exchange import TYPES, cut_of, slots_of, warps_of, why_no_exchange
+from triton_dist.kernels.collectives.exchange import (
+    TYPES,
+    cut_of,
+    reduced_block,
+    slots_of,
+    store_block,
+    warps_of,
+    why_no_exchange,
+)
 from triton_dist.kernels.collectives.exchanged_rows import (
     exchange_begin,
     exchange_end,
     exchange_next,
     send_rows,
-    sum_of_received,
     words_in,
 )
 from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
@@ -62,15 +69,8 @@ def reduce_scatter_exchange(
         began = clock(trace)
         send_chunks(slots, number, 0, input, block, part, total, DTYPE, BLOCK, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
-        sums = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
-        if MEAN:
-            sums = sums / group_size(MEMBERS)
-        offsets = block * BLOCK + tl.arange(0, BLOCK)
-        sums = sums.reshape([BLOCK]).to(output.dtype.element_ty)
-        if (block + 1) * BLOCK <= own:
-            tl.store(output + offsets, sums)
-        else:
-            tl.store(output + offsets, sums, mask=offsets < own)
+        sums = reduced_block(slots, number, trace, block, MEAN, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        store_block(output, sums, block, own)
         number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
     exchange_end(slots, number)
 
@@ -96,10 +96,9 @@ def exchange_chunks(
         raise ValueError(f"reduce_scatter: {why}")
     each, per_word = part or output.numel(), 4 // input.element_size()
     cut = cut_of(each, per_word, comm.n_pes, limit)
-    waits = triton.cdiv(comm.n_pes, cut.group) * cut.waits
-    trace = record("reduce_scatter, exchange", cut.programs, (1 + waits) * triton.cdiv(cut.blocks, cut.programs))
     return launch(
-        reduce_scatter_exchange, (cut.programs,), (output.view(-1), input.view(-1)), slots_of(comm, cut.words), trace,
+        reduce_scatter_exchange, (cut.programs,), (output.view(-1), input.view(-1)),
+        slots_of(comm, cut.words), record("reduce_scatter, exchange", cut.programs, cut.events),
         each, input.numel() if part else None, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece,
         comm.members, is_wide(each, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip

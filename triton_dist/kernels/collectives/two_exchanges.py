@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.collectives.exchange import TYPES, cut_of, slots_of, warps_of
+from triton_dist.kernels.collectives.exchange import TYPES, cut_of, reduced_block, slots_of, warps_of
 from triton_dist.kernels.collectives.exchange_chunks import send_chunks
 from triton_dist.kernels.collectives.exchanged_rows import (
     exchange_begin,
@@ -27,7 +27,6 @@ from triton_dist.kernels.collectives.exchanged_rows import (
     exchange_next,
     receive_rows,
     send_rows,
-    sum_of_received,
     words_in,
 )
 from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, part_of, widened
@@ -59,9 +58,7 @@ def all_reduce_two_exchanges(
         began = clock(trace)
         send_chunks(slots, number, 0, input, block, part, n, DTYPE, BLOCK, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
-        sums = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
-        if MEAN:
-            sums = sums / N_PES
+        sums = reduced_block(slots, number, trace, block, MEAN, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         began = clock(trace)
         for first in range(0, N_PES, GROUP):
             send_rows(slots, number, 1, first, sums, DTYPE, GROUP, MEMBERS)
@@ -86,11 +83,9 @@ def two_exchanges(
     n, per_word, messages = input.numel(), 4 // input.element_size(), int(MESSAGES.value)
     part = part_of(n, comm.n_pes)
     cut = cut_of(part, per_word, comm.n_pes, limit, messages)
-    waits = triton.cdiv(comm.n_pes, cut.group) * cut.waits
-    events = messages * (1 + waits) * triton.cdiv(cut.blocks, cut.programs)
     return launch(
         all_reduce_two_exchanges, (cut.programs,), (output.view(-1), input.view(-1)),
-        slots_of(comm, cut.words, messages), record("all_reduce, two_exchanges", cut.programs, events),
+        slots_of(comm, cut.words, messages), record("all_reduce, two_exchanges", cut.programs, messages * cut.events),
         n, part, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece, comm.members,
         is_wide(part, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip
