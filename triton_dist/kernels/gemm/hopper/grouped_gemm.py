@@ -43,10 +43,10 @@ __all__ = [
     "PIECE",
     "Groups",
     "fits_grouped",
-    "following",
     "launched_tensors",
     "load_stages",
     "moe_grouped_gemm_kernel",
+    "next_tile",
     "operand_descriptors",
     "place_of",
     "run_grouped",
@@ -116,11 +116,11 @@ def _begin(groups, tile, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def following(tile):
-    """A program's next tile: in every round of all programs the one behind that which it had.
+def next_tile(tile):
+    """The tile that this program computes in the next round, which begins one program later than this one.
 
-    An expert's last tile of each column may have few rows. Were every round alike, those of an expert with three tiles
-    a column would, of 132 programs, all be the same programs', which then wait for the others.
+    The last tile of an expert's column may have few rows. If all rounds began with the same program, those of an expert
+    with three tiles a column would always go to the same third of 132 programs, which would idle.
     """
     programs = gl.num_programs(0)
     return tile + 1 + gl.where(tile % programs == programs - 1, 0, programs)
@@ -148,7 +148,7 @@ def _load(a, a_piece, b, b_half, operands, groups, N, CONFIG: gl.constexpr, B_BY
         step = load_stages(
             a, a_piece, b, b_half, operands, groups, N, expert, place, rows - row, column, step, CONFIG, B_BY_COLUMNS
         )  # fmt: skip
-        tile = following(tile)
+        tile = next_tile(tile)
         expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
 
 
@@ -235,7 +235,7 @@ def _multiply(
             for _ in range(groups.k_steps):
                 mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
                 step += 1
-        tile = following(tile)
+        tile = next_tile(tile)
         expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
     tma.store_wait(0)
 
