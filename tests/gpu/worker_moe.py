@@ -206,10 +206,37 @@ def rounds_by_tma(world: Any) -> None:
             for buffer in (0, 0, 1, 0):  # without a pause in between, and beside other slots
                 found = moe.dispatch(x, ids, weights, buffer=buffer, group=group, **options)
                 verify_same(found, expected, f"PE {me}, {dtype}, {programs} programs, buffer {buffer}")
-            if dtype != FP8:
-                y = torch.randn(found.x.shape, generator=random, device=device).to(dtype)
-                out, right = moe.combine(y, found), moe.combine(y, expected)
-                assert torch.equal(bits(out), bits(right)), f"PE {me}: combine"
+
+
+def combines_by_tma(world: Any) -> None:
+    """What ``combine`` takes in rounds against load and store: the same bits, for rows of all kinds."""
+    me, n, device = world.pe, world.n_pes, world.device
+    random = torch.Generator(device).manual_seed(me)
+    groups = [None, *([world.team_world.split_strided(0, 1, 2)] if n > 2 and LOCAL % 2 == 0 else [])]
+    kinds = (
+        ((7168, torch.bfloat16), (1472, torch.float16), (6144, torch.float32))
+        if ON_GPU
+        else ((64, torch.bfloat16),)
+    )
+    for seed, programs in enumerate((SMS, 1, 64, SMS) if ON_GPU else (SMS, 1)):
+        given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
+        t = given.counts[me]
+        ids = given.ids[me, :t].to(torch.int32 if seed % 2 else torch.int64)
+        weights = torch.rand((t, TOP_K), generator=random, device=device)
+        x = torch.zeros((t, 64), dtype=torch.bfloat16, device=device)
+        options: dict[str, Any] = {"num_experts": n * LOCAL, "max_tokens": MANY, "num_sms": programs}
+        for group in groups:
+            if group is not None and not group:
+                continue
+            found = moe.dispatch(x, ids, weights, group=group, **options)
+            for hidden, dtype in kinds:
+                y = torch.randn((len(found.x), hidden), generator=random, device=device).to(dtype)
+                for weighted in (True, False) if dtype == torch.bfloat16 else (True,):
+                    expected = moe.combine(y, found, weighted=weighted, algorithm="portable")
+                    outs = [moe.combine(y, found, weighted=weighted, buffer=buffer) for buffer in (0, 0, 1, 0, 0, 0)]
+                    for out in outs:  # of calls without a pause in between
+                        different = (bits(out) != bits(expected)).any(dim=1).nonzero().flatten().tolist()
+                        assert not different, f"PE {me}: {hidden} of {dtype}, {programs} programs: tokens {different}"
 
 
 def graphs_of_rounds_by_tma(world: Any) -> None:
@@ -733,6 +760,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     layers_and_gradients,
     rounds,
     rounds_by_tma,
+    combines_by_tma,
     graphs_of_rounds,
     graphs_of_rounds_by_tma,
     gradients_of_rounds,

@@ -28,7 +28,10 @@ __all__ = ["Descriptor", "Memory", "interpreted", "run"]
 LIMIT = 60.0
 """Seconds until what still waits has hung."""
 
-_TYPES = {gl.int32: numpy.int32, gl.int64: numpy.int64, gl.float16: numpy.float16, gl.float32: numpy.float32}
+_TYPES = {
+    gl.int16: numpy.int16, gl.int32: numpy.int32, gl.int64: numpy.int64, gl.float16: numpy.float16,
+    gl.float32: numpy.float32,
+}  # fmt: skip
 _PROGRAM = threading.local()
 _MEMORIES: list[Memory] = []
 _LOCK = threading.RLock()
@@ -55,6 +58,8 @@ class Value:
     def to(self, dtype: Any, bitcast: bool = False) -> Any:
         if isinstance(dtype, PointerType):
             return Pointer(dtype.memory, self.value, dtype.element_ty)
+        if bitcast:
+            return Value(self.value.view(_TYPES[dtype]))
         return Value(self.value.astype(_TYPES[dtype]))
 
     def reshape(self, shape: Sequence[int]) -> Value:
@@ -79,7 +84,7 @@ def _operator(name: str) -> Any:
     return apply
 
 
-_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "lshift", "rshift")
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 for _name in (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), "lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Value, f"__{_name}__", _operator(f"__{_name}__"))
 Value.__neg__ = lambda self: Value(-self.value)  # type: ignore[attr-defined]
@@ -334,14 +339,16 @@ _LANGUAGE = SimpleNamespace(
     BlockedLayout=_layout,
     SliceLayout=_layout,
     NVMMADistributedLayout=_layout,
+    int16=gl.int16,
     int32=gl.int32,
     int64=gl.int64,
+    float16=gl.float16,
     float32=gl.float32,
 )
 _BARRIERS = SimpleNamespace(
     MBarrierLayout=_layout,
     init=_init,
-    expect=lambda barrier, nbytes: barrier.arrive(1, int(nbytes)),
+    expect=lambda barrier, nbytes, pred=True: barrier.arrive(1, int(nbytes)) if pred else None,
     arrive=lambda barrier, count=1, pred=True: barrier.arrive(count, 0) if pred else None,
     wait=lambda barrier, parity: barrier.wait(int(parity)),
 )

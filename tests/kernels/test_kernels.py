@@ -30,6 +30,7 @@ RUNS = {
     "moe.py": (2, 3),
     "moe_many.py": (2, 3),
     "moe_many_pes.py": (5,),
+    "moe_combine_tma.py": (2, 3),
     "moe_rounds_tma.py": (2, 3),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),

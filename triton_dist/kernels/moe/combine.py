@@ -24,20 +24,24 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
+    ALGORITHMS,
     Routing,
     check_rows,
     records_gradients,
     refuse_gradients,
     refuse_halves_of_rounds,
 )
+from triton_dist.kernels.moe.combine_by_tma import combine_by_tma, plan_of_combine
+from triton_dist.kernels.moe.combine_by_tma import make_slots as make_slots_by_tma
 from triton_dist.kernels.moe.combine_many import combine_many
 from triton_dist.kernels.moe.combine_many import make_slots as make_slots_of_many
 from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, open_exchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
+from triton_dist.kernels.moe.rounds_plan import CombinePlan
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.new_tensors import NewTensors
-from triton_dist.kernels.options import check_bool
+from triton_dist.kernels.options import check_bool, check_one_of
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
@@ -220,7 +224,13 @@ def moe_combine_one_round(
 
 @made_again(lambda y, dispatched, *args, **kwargs: dispatched.routing.comm)
 def combine(
-    y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
+    y: torch.Tensor,
+    dispatched: Dispatched,
+    *,
+    weighted: bool = True,
+    buffer: int = 0,
+    sm_margin: int = 0,
+    algorithm: str = "auto",
 ) -> torch.Tensor:
     """Return the experts' rows to the PEs of their tokens: the sum over a token's choices of weight x row.
 
@@ -232,6 +242,7 @@ def combine(
         dispatched: what :func:`dispatch` has returned on this PE.
         weighted: multiply each row by its weight.
         buffer, sm_margin: as of :func:`dispatch`.
+        algorithm: of rounds, also as of :func:`dispatch`: ``auto``, by TMA where it can, or ``portable``, the same bits.
 
     Returns:
         [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. So have
@@ -245,7 +256,7 @@ def combine(
     routing = dispatched.routing
     with calling("combine", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
-        call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.halves)
+        call = ("combine", weighted, buffer, sm_margin, algorithm, *routing[3:8], routing.num_sms, routing.halves)
         signature = prepared.signature(call, y, dispatched.memory, routing.ids)
         known = prepared.details(signature)
         if known is not None and not (known[0] and known[0].is_in_flight()) and not records_gradients(y):
@@ -253,10 +264,11 @@ def combine(
             if prepared.repeat(signature, y, dispatched.memory, routing.ids, out):
                 return out
         check_bool("combine", "weighted", weighted)
+        check_one_of("combine", "algorithm", algorithm, ALGORITHMS)
         _check_as_many("combine", y, dispatched)
-        out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin)
+        out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin, algorithm)
         prepared.keep(
-            signature, made, *_compared("combine", y, routing), details=(exchange,),
+            signature, made, *_compared("combine", y, routing, algorithm), details=(exchange,),
             new=NewTensors.of(out, at=3) if routing.hosts == 1 else None,
             conditions=exchange.is_free() if exchange is not None else (),
         )  # fmt: skip
@@ -366,19 +378,25 @@ def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool) 
 
 
 def _run(
-    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
+    function: str,
+    y: torch.Tensor,
+    dispatched: Dispatched,
+    weighted: bool,
+    buffer: int,
+    sm_margin: int,
+    algorithm: str = "auto",
 ) -> tuple[torch.Tensor, Exchange | None, Launch | Sequence[Step] | None]:
     check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
     if routing.num_sms and sm_margin:
         raise ValueError(f"{function}: as many SMs work as num_sms of the dispatch says: leave out sm_margin")
     assert routing.comm is not None
-    routing.comm.compare(*_compared(function, y, routing))
+    routing.comm.compare(*_compared(function, y, routing, algorithm))
     out = _result(routing, y.dtype, y.shape[1])
     if routing.hosts == 1:
-        return out, *_launch(function, y, dispatched, out, weighted, buffer, sm_margin)
+        return out, *_launch(function, y, dispatched, out, weighted, buffer, sm_margin, algorithm)
     sums = between_hosts.sums_of_host(routing.comm, routing, y.dtype, y.shape[1], buffer)
-    exchange, made = _launch(function, y, _inside_host(dispatched), sums, weighted, buffer, sm_margin)
+    exchange, made = _launch(function, y, _inside_host(dispatched), sums, weighted, buffer, sm_margin, algorithm)
     added = between_hosts.add_hosts(function, sums, _TYPES[y.dtype], dispatched, out, buffer, sm_margin)
     find = between_hosts.host_ids_of(routing)
     return (
@@ -399,9 +417,12 @@ def _launch(
     weighted: bool,
     buffer: int,
     sm_margin: int,
+    algorithm: str,
 ) -> tuple[Exchange | None, Launch | None]:
-    """Combine into ``out`` by load and store."""
+    """Combine into ``out`` inside a host."""
     routing = dispatched.routing
+    if (plan := _plan_of(y, routing, algorithm)) is not None:
+        return None, combine_by_tma(plan, y, dispatched, out, weighted, buffer)
     if routing.num_sms:
         return None, combine_rounds(y, dispatched, out, _TYPES[y.dtype], weighted, buffer)
     if routing.by_tokens:
@@ -442,7 +463,9 @@ def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Rout
     if routing.hosts > 1:
         between_hosts.sums_slots(comm, function, y, routing)
         routing = between_hosts.inside_host(routing, None)
-    if routing.num_sms:
+    if (plan := _plan_of(y, routing, "auto")) is not None:
+        make_slots_by_tma(plan, routing, words * 4)
+    elif routing.num_sms:
         combine_slots(routing, words, routing.num_sms)
     elif routing.by_tokens:
         make_slots_of_many(function, routing, words)
@@ -450,8 +473,14 @@ def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Rout
         _open(function, routing, words, 0, 0)
 
 
-def _compared(function: str, y: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
-    return function, y.shape[1], y.dtype, routing.top_k, routing.max_tokens, routing.num_sms, routing.by_tokens
+def _plan_of(y: torch.Tensor, routing: Routing, algorithm: str) -> CombinePlan | None:
+    """How TMA combines rows like those of ``y``, if it does."""
+    return plan_of_combine(routing, y.shape[1] * y.element_size()) if algorithm == "auto" else None
+
+
+def _compared(function: str, y: torch.Tensor, routing: Routing, algorithm: str = "auto") -> tuple[Any, ...]:
+    sizes = routing.top_k, routing.max_tokens, routing.num_sms, routing.by_tokens
+    return function, y.shape[1], y.dtype, *sizes, _plan_of(y, routing, algorithm)
 
 
 def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, Any]:

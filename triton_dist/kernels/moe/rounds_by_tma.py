@@ -16,13 +16,13 @@ from triton_dist.kernels.prepared import Launch, Step, launch, steps
 from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_workspace
 from triton_dist.world.current import current_world
 
-__all__ = ["configuration", "dispatch_by_tma", "make_slots", "move_rows"]
+__all__ = ["RoundsMemory", "configuration", "dispatch_by_tma", "make_slots", "map_of", "move_rows"]
 
 _PEERS = 7
 """Of which the kernel takes slots."""
 
 
-class _Memory:
+class RoundsMemory:
     """What launches of one communicator keep on this GPU."""
 
     def __init__(self, communicator: Communicator) -> None:
@@ -56,7 +56,7 @@ class _Lanes(NamedTuple):
 
     Attributes:
         slots: symmetric int32, [4, n_pes, lanes, batch] rows. flags: symmetric int32 [n_pes, lanes].
-        distances: as of :class:`_Memory`, of the flags.
+        distances: as of :class:`RoundsMemory`, of the flags.
         rounds: int32 [programs], of the last round. done: int32 [lanes], the last round that has been received.
     """
 
@@ -77,7 +77,7 @@ def _lanes(plan: Plan, routing: Routing, lines: int, programs: int, buffer: int)
     n_words = int(DEPTH.value) * n_pes * lanes * plan.batch * lines * LINE_BYTES // 4
     slots = symmetric_workspace(comm, name, n_words)[:n_words]
     flags = symmetric_workspace(comm, f"{name}, flags", n_pes * lanes)
-    memory = comm.own(_Memory)
+    memory = comm.own(RoundsMemory)
     numbers = memory.rounds(name, programs + lanes)
     return _Lanes(slots, flags, memory.distances(flags), numbers[:programs], numbers[programs:])
 
@@ -95,14 +95,14 @@ def configuration(plan: Plan, routing: Routing, lines: int) -> Any:
     )  # fmt: skip
 
 
-def _map_of(rows: torch.Tensor, lines: int) -> Any:
-    """The TMA descriptor of rows of so many lines, of which a box is one, as an argument of the kernel."""
+def map_of(rows: torch.Tensor, lines: int, box: int = 0) -> Any:
+    """The TMA descriptor of rows of so many lines, as an argument of a kernel; ``box`` lines make a box, or all."""
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     words = rows.view(torch.int32).view(-1, lines, LINE_BYTES // 4)
     layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
-    return TensorDescriptor.from_tensor(words, [1, lines_in_memory(lines), LINE_BYTES // 4], layout)
+    return TensorDescriptor.from_tensor(words, [1, box or lines_in_memory(lines), LINE_BYTES // 4], layout)
 
 
 def move_rows(
@@ -115,11 +115,11 @@ def move_rows(
     assert comm is not None
     lines = x.shape[1] * x.element_size() // LINE_BYTES
     of = _lanes(plan, routing, lines, programs, buffer)
-    peers = [_map_of(comm.peer(of.slots, (comm.my_rank + i) % n_pes), lines) for i in range(1, n_pes)]
+    peers = [map_of(comm.peer(of.slots, (comm.my_rank + i) % n_pes), lines) for i in range(1, n_pes)]
     given = x if len(x) else result.x  # nothing is loaded of a PE without tokens, but TMA needs an address
-    tensors = _map_of(given, lines), _map_of(result.x, lines), routing.ids, result.memory
+    tensors = map_of(given, lines), map_of(result.x, lines), routing.ids, result.memory
     return launch(
-        moe_dispatch_rounds_by_tma, (programs,), tensors, _map_of(of.slots, lines), *peers,
+        moe_dispatch_rounds_by_tma, (programs,), tensors, map_of(of.slots, lines), *peers,
         *[None] * (_PEERS - len(peers)), begin_of(routing, "rows"), begin_of(routing, "positions"),
         routing.n_tokens, of.flags, of.distances, of.rounds, plan.senders, of.done, comm.my_rank,
         configuration(plan, routing, lines), num_warps=4,

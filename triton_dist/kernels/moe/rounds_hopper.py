@@ -29,7 +29,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
 
-__all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "moe_dispatch_rounds_by_tma"]
+__all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "block_of", "moe_dispatch_rounds_by_tma", "n_rounds", "padded", "slot_of"]
 
 DEPTH = gl.constexpr(4)
 """Of the slots, in rounds."""
@@ -90,7 +90,7 @@ class Route(NamedTuple):
 
 
 @gluon.constexpr_function
-def _padded(number):
+def padded(number):
     return 1 << max(int(number) - 1, 0).bit_length()
 
 
@@ -150,9 +150,9 @@ def _bits(block):
 
 
 @gluon.jit
-def _block(values, first, end, CONFIG: gl.constexpr):
+def block_of(values, first, end, CONFIG: gl.constexpr):
     """What tokens from ``first`` on have by choice, [batch, choices]; -1 of those from ``end`` on."""
-    KP: gl.constexpr = _padded(CONFIG.top_k)
+    KP: gl.constexpr = padded(CONFIG.top_k)
     BATCH: gl.constexpr = CONFIG.batch
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [gl.num_warps(), 1], [1, 0])
     tokens = first + gl.arange(0, BATCH, gl.SliceLayout(1, LAYOUT))[:, None]
@@ -162,7 +162,7 @@ def _block(values, first, end, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _n_rounds(tokens_of, programs, CONFIG: gl.constexpr):
+def n_rounds(tokens_of, programs, CONFIG: gl.constexpr):
     """How many rounds all PEs make: as many as the one with the most tokens needs."""
     N: gl.constexpr = CONFIG.n_pes
     most = gl.load(tokens_of)
@@ -172,7 +172,7 @@ def _n_rounds(tokens_of, programs, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _slot_of(number, sender, programs, program, CONFIG: gl.constexpr):
+def slot_of(number, sender, programs, program, CONFIG: gl.constexpr):
     """The slot of the first token of a lane's batch, in round ``number``, from the rank ``sender``."""
     return (((number & (DEPTH - 1)) * CONFIG.n_pes + sender) * programs + program) * CONFIG.batch
 
@@ -216,7 +216,7 @@ def _send(
         number = first + i
         for lane in range(begin, end, step):
             token = (i * programs + lane) * CONFIG.batch
-            ids = _block(route.ids, token, route.n_tokens, CONFIG)
+            ids = block_of(route.ids, token, route.n_tokens, CONFIG)
             homes = gl.where(ids >= 0, ids // CONFIG.local_experts, -1)
             goes = ()
             leaves = 0
@@ -230,7 +230,7 @@ def _send(
                 else:
                     BARRIER: gl.constexpr = WORKER // 2 * DEPTH
                     mbarrier.wait(received.index(BARRIER + ((i - 2) & (DEPTH - 1))), (i - 2) // DEPTH & 1)
-            slot = _slot_of(number, route.me, programs, lane, CONFIG)
+            slot = slot_of(number, route.me, programs, lane, CONFIG)
             for j in range(CONFIG.batch + AHEAD):
                 if leaves >> j & 1 != 0:
                     tma.store_wait(UNREAD)
@@ -274,7 +274,7 @@ def _copy(
     """Store ``rows`` from ``row`` on wherever the choices of the tokens from ``token`` on say."""
     K: gl.constexpr = CONFIG.top_k
     UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * K
-    arrives = _bits((_block(positions, token, end, CONFIG) >= 0).to(gl.int32))
+    arrives = _bits((block_of(positions, token, end, CONFIG) >= 0).to(gl.int32))
     here = positions + gl.to_tensor(token).to(gl.int64) * K
     for j in range(CONFIG.batch + AHEAD):
         if arrives >> j & 1 != 0:
@@ -318,7 +318,7 @@ def _receive(
             source = (route.me - distance + N) % N
             acquire(route.flags + source * programs + lane, number, "sys")
             fence_async_proxy()
-            slot = _slot_of(number, source, programs, lane, CONFIG)
+            slot = slot_of(number, source, programs, lane, CONFIG)
             theirs = route.positions + gl.to_tensor(source).to(gl.int64) * (CONFIG.max_tokens * CONFIG.top_k)
             loading, filled, phase = _copy(
                 slots, slot, out, theirs, token, gl.load(route.tokens_of + source), ring, loading, filled, phase,
@@ -384,7 +384,7 @@ def moe_dispatch_rounds_by_tma(
     route = Route(me, ids, n_tokens, memory + positions_at, memory + tokens_at, flags, distances, senders, done)
     program = gl.program_id(0)
     first = gl.load(rounds + program) + 1
-    n = _n_rounds(route.tokens_of, _all_lanes(route, CONFIG), CONFIG)
+    n = n_rounds(route.tokens_of, _all_lanes(route, CONFIG), CONFIG)
     sent = _make_rings(x, CONFIG.sent, CONFIG)
     found = _make_rings(x, CONFIG.received, CONFIG)
     received = gl.allocate_shared_memory(gl.int64, [CONFIG.lanes * DEPTH, 1], mbarrier.MBarrierLayout())

@@ -1,4 +1,5 @@
-"""Which dispatches in rounds move their rows by TMA (``rounds_hopper.py``), and how a multiprocessor works then."""
+"""What goes by TMA in rounds, dispatches (``rounds_hopper.py``) and combines (``combine_hopper.py``), and how a
+multiprocessor works then."""
 
 from __future__ import annotations
 
@@ -7,7 +8,18 @@ from typing import NamedTuple
 import triton_dist
 from triton_dist.kernels.device import gpu
 
-__all__ = ["LINE_BYTES", "Plan", "lanes_of", "lines_in_memory", "plan_for", "plan_of", "stages_of"]
+__all__ = [
+    "LINE_BYTES",
+    "CombinePlan",
+    "Plan",
+    "combine_plan_for",
+    "combine_plan_of",
+    "lanes_of",
+    "lines_in_memory",
+    "plan_for",
+    "plan_of",
+    "stages_of",
+]
 
 LINE_BYTES = 128
 _SHARED = 232448 - 4096
@@ -21,6 +33,10 @@ _MOST_CHOICES = 16
 """Of a token: each is a store of its own, with an address in a register."""
 _SPLIT = 64
 """From so many multiprocessors on a quarter of them only sends."""
+_OF_A_COMBINE = 232448 - 2048
+"""As ``_SHARED``."""
+_SUMMED_LINES = 128
+"""Of a box whose sums four warps hold in registers, at most."""
 
 
 class Plan(NamedTuple):
@@ -46,23 +62,57 @@ def plan_of(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None
 
     TMA takes it on Hopper GPUs, for 2 to 8 PEs, up to 16 choices, and rows of 1 KB to 32 KB, multiples of 128 bytes.
     """
-    if num_sms == 0 or triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
-        return None
-    return plan_for(n_pes, top_k, row_bytes, num_sms)
+    return plan_for(n_pes, top_k, row_bytes, num_sms) if num_sms and _is_hopper() else None
 
 
 def plan_for(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None:
     """As :func:`plan_of`, on a Hopper GPU."""
+    if not _takes(n_pes, top_k, row_bytes):
+        return None
     lines = row_bytes // LINE_BYTES
-    if not 2 <= n_pes <= _MOST_PES or top_k > _MOST_CHOICES or row_bytes % LINE_BYTES:
-        return None
-    if not _LINES[0] <= lines <= _LINES[1]:
-        return None
     senders = num_sms // 4 if num_sms >= _SPLIT else 0
     for lanes in (2, 1):
         if stages_of(lines, lanes) >= _STAGES[0]:
             return Plan(lanes, senders=senders)
     return None
+
+
+class CombinePlan(NamedTuple):
+    """How a multiprocessor works in a combine.
+
+    Attributes:
+        box: lines of a row that TMA loads at a time. sent, received: pairs of boxes of the rings.
+        batch: tokens of a round. Each choice of them, and each PE, has a bit of 64.
+    """
+
+    box: int
+    sent: int
+    received: int
+    batch: int
+
+
+def combine_plan_of(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | None:
+    """The plan of a combine in rounds; None if load and store take it. TMA takes what :func:`plan_of` says."""
+    return combine_plan_for(n_pes, top_k, row_bytes) if _is_hopper() else None
+
+
+def combine_plan_for(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | None:
+    """As :func:`combine_plan_of`, on a Hopper GPU."""
+    if not _takes(n_pes, top_k, row_bytes):
+        return None
+    box = min(lines_in_memory(row_bytes // LINE_BYTES), _SUMMED_LINES)
+    pairs = min(_OF_A_COMBINE // (2 * box * LINE_BYTES), 2 * _STAGES[1])
+    return CombinePlan(box, pairs - pairs // 2, pairs // 2, 4 if top_k > 8 else 8)
+
+
+def _is_hopper() -> bool:
+    return triton_dist.kind() == "gpu" and gpu().capability == (9, 0)
+
+
+def _takes(n_pes: int, top_k: int, row_bytes: int) -> bool:
+    if not 2 <= n_pes <= _MOST_PES or top_k > _MOST_CHOICES or row_bytes % LINE_BYTES:
+        return False
+    return _LINES[0] <= row_bytes // LINE_BYTES <= _LINES[1]
 
 
 def lines_in_memory(lines: int) -> int:
