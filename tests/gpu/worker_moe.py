@@ -214,9 +214,7 @@ def combines_by_tma(world: Any) -> None:
     random = torch.Generator(device).manual_seed(me)
     groups = [None, *([world.team_world.split_strided(0, 1, 2)] if n > 2 and LOCAL % 2 == 0 else [])]
     kinds = (
-        ((7168, torch.bfloat16), (1472, torch.float16), (6144, torch.float32))
-        if ON_GPU
-        else ((64, torch.bfloat16),)
+        ((7168, torch.bfloat16), (1472, torch.float16), (6144, torch.float32)) if ON_GPU else ((64, torch.bfloat16),)
     )
     for seed, programs in enumerate((SMS, 1, 64, SMS) if ON_GPU else (SMS, 1)):
         given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)

@@ -1,8 +1,8 @@
 """Compiles the kernels of rounds by TMA for an H200 that need not be there: ``rounds_tma_ptx.py FOLDER CASE…``.
 
 A case is the bytes of a row, how many choices a token has, PEs and SMs: ``7168-8-2-24``. Writes the PTX of the kernel
-that moves rows, by the host's code, that of the one in front, ``headers-…``, and that of a combine of bfloat16 rows,
-``combine-…``, to FOLDER.
+that moves rows, by the host's code, that of the one in front, ``headers-…``, and that of a combine of bfloat16 rows by
+weights, ``combine-…``, to FOLDER. ``14336-8-2-24-float16`` is a combine of float16 rows without weights, and no more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ EXPERTS, MAX_TOKENS = 64, 256
 
 
 def run_case(folder: Path, case: str) -> None:
-    row_bytes, top_k, n_pes, programs = map(int, case.split("-"))
+    sizes_of_case, dtype = case.split("-")[:4], "".join(case.split("-")[4:])
+    row_bytes, top_k, n_pes, programs = map(int, sizes_of_case)
     comm: Any = SimpleNamespace(n_pes=n_pes, my_rank=1, peer=lambda tensor, rank: tensor)
     memory = rounds_by_tma.RoundsMemory(comm)
     comm.own = lambda kind: memory
@@ -41,8 +42,10 @@ def run_case(folder: Path, case: str) -> None:
     write_code_to(folder, f"combine-{case}")
     of_combine = combine_plan_for(n_pes, top_k, row_bytes)
     assert of_combine is not None
-    y, out = torch.zeros(2, 1024, row_bytes // 2, dtype=torch.bfloat16)
-    combine_by_tma.combine_by_tma(of_combine, y, result, out[:MAX_TOKENS], True, 0)
+    y, out = torch.zeros(2, 1024, row_bytes, dtype=torch.uint8).view(getattr(torch, dtype or "bfloat16"))
+    combine_by_tma.combine_by_tma(of_combine, y, result, out[:MAX_TOKENS], not dtype, 0)
+    if dtype:
+        return
     write_code_to(folder, case)
     rounds_by_tma.move_rows(plan, x, routing, result, programs)
     constants = rounds_headers.constants_of_headers(routing, n_scales, programs, rounds_headers._WARPS, plan.headers)

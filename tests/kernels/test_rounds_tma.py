@@ -1,4 +1,4 @@
-"""The kernels of rounds by TMA: machine code, made for a GPU that is not there, by the host's code."""
+"""The kernels of rounds by TMA, and their combines: machine code, for a GPU that is not there, by the host's code."""
 
 from __future__ import annotations
 
@@ -36,6 +36,23 @@ def test_it_moves_rows_by_tma_and_does_not_spill(
         assert "cp.async.bulk.wait_group 0" in ptx and "atom.global.sys.release" in ptx
         acquired = ptx.index("ld.global.sys.acquire")
         assert "fence.proxy.async" in ptx[acquired : ptx.index("cp.async.bulk.tensor", acquired)]
+        combine = tmp_path / f"combine-{case}.ptx"
+        if int(case.split("-")[1]) <= 8:
+            ptx_that_fits(tmp_path, f"combine-{case}")
+        code = combine.read_text()
+        # What is read of shared memory has come to registers before TMA may overwrite it, wherever it is released.
+        released = code.count("fence.proxy.async.shared::cta")
+        assert released >= 3 and "atom.global.sys.release" in code and "cp.async.bulk.tensor.3d.shared" in code
         headers = tmp_path / f"headers-{case}.ptx"
         assert " 0 bytes spill stores" in ptxas_report(headers), case
         assert "ld.volatile.global" in headers.read_text() and "__assertfail" in headers.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_combines_without_weights_do_not_spill(tmp_path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_DIST_WORLD", "gpu")
+    cases = [f"{sizes}-{dtype}" for sizes in ("14336-8-4-24", "2944-3-2-20", "24576-8-2-24")]
+    made_by(COMPILE, tmp_path, *cases)
+    for case in cases:
+        assert "st.global.v4.b32" in ptx_that_fits(tmp_path, f"combine-{case}")

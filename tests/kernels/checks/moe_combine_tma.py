@@ -17,7 +17,7 @@ from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.hopper import flags
-from triton_dist.kernels.moe import combine_by_tma, combine_hopper, rounds_hopper
+from triton_dist.kernels.moe import combine_batches, combine_by_tma, combine_hopper, combine_ring, rounds_hopper
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.results import begin_of, parts_of
 from triton_dist.kernels.moe.rounds_plan import CombinePlan, combine_plan_for, combine_plan_of
@@ -99,7 +99,7 @@ def verify_all(world: Any, plan: CombinePlan, cases: list[Case], lanes: int, dty
             "expected": words(expected),
         })  # fmt: skip
         if there is not None:
-            with gluon_threads.interpreted(combine_hopper, rounds_hopper, flags):
+            with gluon_threads.interpreted(combine_hopper, combine_batches, combine_ring, rounds_hopper, flags):
                 add_up(there, plan, found.routing, dtype, given, i % 2 == 0)
         triton_dist.barrier_all()
 
@@ -140,7 +140,8 @@ def check_moe_combine_tma_takes(world: Any) -> None:
         assert (plan.sent + plan.received) * 2 * box * 128 <= 232448 - 2048 and plan.received >= 3
         most = combine_plan_for(8, 16, row_bytes)
         assert most is not None and most.batch == 4
-    for n_pes, top_k, row_bytes in ((1, 8, 7168), (9, 8, 7168), (2, 17, 7168), (2, 8, 7184), (2, 8, 896), (2, 8, 32896)):
+    others = (1, 8, 7168), (9, 8, 7168), (2, 17, 7168), (2, 8, 7184), (2, 8, 896), (2, 8, 32896)
+    for n_pes, top_k, row_bytes in others:
         assert combine_plan_for(n_pes, top_k, row_bytes) is None, (n_pes, top_k, row_bytes)
     assert combine_plan_of(2, 8, 14336) is None, "the CPU world has no TMA"
     found = dispatched(world, case(world, [5, 3], top_k=3), num_sms=2)

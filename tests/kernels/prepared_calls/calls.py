@@ -108,6 +108,7 @@ WIDE_TOKENS = matrix(8, 512)  # of which TMA moves rows
 WIDE_TOKENS8 = matrix(8, 1024).to(torch.float8_e4m3fn)
 RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
 IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
+WIDE_ROWS = matrix(len(IN_ROUNDS.x), 512)
 OF_MANY: dict[str, Any] = EXPERTS | {"max_tokens": 4 * 132}
 RECEIVED_MANY = moe.dispatch(TOKENS, IDS, WEIGHTS, **OF_MANY)
 ROUTED = moe.gather_routing(IDS, WEIGHTS, **EXPERTS)
@@ -147,6 +148,10 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "combine": lambda: moe.combine(RECEIVED.x, RECEIVED),
     "combine, many": lambda: moe.combine(RECEIVED_MANY.x, RECEIVED_MANY),
     "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
+    "combine, rounds by TMA": lambda: moe.combine(WIDE_ROWS, IN_ROUNDS),
+    "combine, rounds by TMA, no weights, buffer 1": lambda: moe.combine(
+        WIDE_ROWS, IN_ROUNDS, weighted=False, buffer=1
+    ),
     "all_gather_grouped_gemm": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED),
     "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
     "all_gather_grouped_gemm, fp8": lambda: moe.all_gather_grouped_gemm(TOKENS8, SLICE8, ROUTED, **OF_SLICES),

@@ -242,7 +242,8 @@ def combine(
         dispatched: what :func:`dispatch` has returned on this PE.
         weighted: multiply each row by its weight.
         buffer, sm_margin: as of :func:`dispatch`.
-        algorithm: of rounds, also as of :func:`dispatch`: ``auto``, by TMA where it can, or ``portable``, the same bits.
+        algorithm: of rounds: ``auto``, on Hopper GPUs by TMA, for what :func:`dispatch` says, or ``portable``, by load
+            and store. The results are the same bits.
 
     Returns:
         [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. So have

@@ -61,7 +61,7 @@ def make_slots(plan: CombinePlan, routing: Routing, row_bytes: int) -> None:
 
 def configuration(plan: CombinePlan, routing: Routing, lines: int, dtype: torch.dtype, weighted: bool) -> Any:
     """The constants of a launch for rows of so many lines."""
-    from triton_dist.kernels.moe.combine_hopper import CombineConfig
+    from triton_dist.kernels.moe.combine_batches import CombineConfig
 
     return CombineConfig(
         routing.members.size, routing.top_k, routing.local_experts, routing.max_tokens, plan.batch, lines, plan.box,

@@ -29,7 +29,17 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
 
-__all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "block_of", "moe_dispatch_rounds_by_tma", "n_rounds", "padded", "slot_of"]
+__all__ = [
+    "DEPTH",
+    "LINE",
+    "MoveConfig",
+    "Route",
+    "block_of",
+    "moe_dispatch_rounds_by_tma",
+    "n_rounds",
+    "padded",
+    "slot_of",
+]
 
 DEPTH = gl.constexpr(4)
 """Of the slots, in rounds."""
