@@ -149,9 +149,7 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "combine, many": lambda: moe.combine(RECEIVED_MANY.x, RECEIVED_MANY),
     "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
     "combine, rounds by TMA": lambda: moe.combine(WIDE_ROWS, IN_ROUNDS),
-    "combine, rounds by TMA, no weights, buffer 1": lambda: moe.combine(
-        WIDE_ROWS, IN_ROUNDS, weighted=False, buffer=1
-    ),
+    "combine, rounds by TMA, no weights, buffer 1": lambda: moe.combine(WIDE_ROWS, IN_ROUNDS, weighted=False, buffer=1),
     "all_gather_grouped_gemm": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED),
     "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
     "all_gather_grouped_gemm, fp8": lambda: moe.all_gather_grouped_gemm(TOKENS8, SLICE8, ROUTED, **OF_SLICES),
