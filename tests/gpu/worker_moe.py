@@ -214,7 +214,14 @@ def combines_by_tma(world: Any) -> None:
     random = torch.Generator(device).manual_seed(me)
     groups = [None, *([world.team_world.split_strided(0, 1, 2)] if n > 2 and LOCAL % 2 == 0 else [])]
     kinds = (
-        ((7168, torch.bfloat16), (1472, torch.float16), (6144, torch.float32)) if ON_GPU else ((64, torch.bfloat16),)
+        (
+            (7168, torch.bfloat16, True),
+            (1472, torch.float16, False),
+            (4224, torch.float32, True),
+            (1024, torch.bfloat16, False),
+        )
+        if ON_GPU
+        else ((64, torch.bfloat16, True), (32, torch.float32, False))
     )
     for seed, programs in enumerate((SMS, 1, 64, SMS) if ON_GPU else (SMS, 1)):
         given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
@@ -227,14 +234,17 @@ def combines_by_tma(world: Any) -> None:
             if group is not None and not group:
                 continue
             found = moe.dispatch(x, ids, weights, group=group, **options)
-            for hidden, dtype in kinds:
+            for hidden, dtype, weighted in kinds:
                 y = torch.randn((len(found.x), hidden), generator=random, device=device).to(dtype)
-                for weighted in (True, False) if dtype == torch.bfloat16 else (True,):
-                    expected = moe.combine(y, found, weighted=weighted, algorithm="portable")
-                    outs = [moe.combine(y, found, weighted=weighted, buffer=buffer) for buffer in (0, 0, 1, 0, 0, 0)]
-                    for out in outs:  # of calls without a pause in between
-                        different = (bits(out) != bits(expected)).any(dim=1).nonzero().flatten().tolist()
-                        assert not different, f"PE {me}: {hidden} of {dtype}, {programs} programs: tokens {different}"
+                other = torch.randn(y.shape, generator=random, device=device).to(dtype)
+                expected = [moe.combine(of, found, weighted=weighted, algorithm="portable") for of in (y, other)]
+                # In calls without a pause in between, of two kinds of rows, so that what is left of others differs.
+                calls = [
+                    (i % 2, moe.combine((y, other)[i % 2], found, weighted=weighted, buffer=i // 4)) for i in range(8)
+                ]
+                for which, out in calls:
+                    different = (bits(out) != bits(expected[which])).any(dim=1).nonzero().flatten().tolist()
+                    assert not different, f"PE {me}: {hidden} of {dtype}, {programs} programs: tokens {different}"
 
 
 def graphs_of_rounds_by_tma(world: Any) -> None:
