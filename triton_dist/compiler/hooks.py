@@ -57,11 +57,15 @@ def _identify(name: str, architecture: str, pretends_hosts: bool) -> str:
 
 
 def _check(transports: Mapping[str, str], module: Any, backend: str, num_ctas: int) -> None:
-    """Search for mistakes before Triton's passes for clusters do.
+    """Repair what Triton's step to TTGIR would break, and search for mistakes before its passes for clusters do.
 
     Those fail on a kernel without a store, with no word about the reason.
     """
-    if num_ctas > 1 and _has_shmem_ops(module):
+    if not _has_shmem_ops(module):
+        return
+    if repairs := triton_api.repairs(backend):
+        triton_api.run_plugin_passes(module, repairs)
+    if num_ctas > 1:
         triton_api.set_int_attribute(module, "ttg.num-ctas", num_ctas)
         _run_plan(module, transports[backend])
 

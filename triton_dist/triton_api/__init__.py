@@ -36,7 +36,7 @@ from triton_dist.triton_api.launching import (
     is_descriptor,
     prepare_launch,
 )
-from triton_dist.triton_api.of_line import build_plugin_op, extend_compilation
+from triton_dist.triton_api.of_line import build_plugin_op, extend_compilation, repairs
 from triton_dist.triton_api.replay import replayed
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "mark_as_builtin",
     "on_module_load",
     "prepare_launch",
+    "repairs",
     "replayed",
     "run_plugin_passes",
     "set_int_attribute",

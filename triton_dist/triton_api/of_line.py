@@ -5,6 +5,7 @@ returns the arguments that Triton's launcher for CUDA makes of a TMA descriptor;
 ``tensordesc_meta``. For launches as data (``packing``): ``ARGUMENTS`` has by kind, as Triton numbers them in a kernel's
 signature, how its launcher passes an argument, in ``struct``'s letters but for ``bfloat16`` and ``map``, a descriptor;
 ``launch_attributes`` are those that it gives to the driver; ``tensor_map_bytes`` are what a descriptor holds.
+``repairs(backend)`` are passes of the plugin that modules with shmem ops need before Triton's step to TTGIR.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if triton.__version__.startswith("3.7."):
         descriptor_arguments,
         extend_compilation,
         launch_attributes,
+        repairs,
         tensor_map_bytes,
     )
 elif triton.__version__.startswith("3.8."):
@@ -27,6 +29,7 @@ elif triton.__version__.startswith("3.8."):
         descriptor_arguments,
         extend_compilation,
         launch_attributes,
+        repairs,
         tensor_map_bytes,
     )
 elif triton.__version__.startswith("3.9."):
@@ -36,6 +39,7 @@ elif triton.__version__.startswith("3.9."):
         descriptor_arguments,
         extend_compilation,
         launch_attributes,
+        repairs,
         tensor_map_bytes,
     )
 else:
@@ -47,5 +51,6 @@ __all__ = [
     "descriptor_arguments",
     "extend_compilation",
     "launch_attributes",
+    "repairs",
     "tensor_map_bytes",
 ]

@@ -18,6 +18,7 @@ __all__ = [
     "descriptor_arguments",
     "extend_compilation",
     "launch_attributes",
+    "repairs",
     "tensor_map_bytes",
 ]
 
@@ -79,6 +80,14 @@ def launch_attributes(shared: int, ctas: int, *, cooperative: bool, dependent: b
 def tensor_map_bytes(descriptor: Any) -> bytes:
     """Of a ``PyCUtensorMap``, which ends with the CUtensorMap."""
     return ctypes.string_at(id(descriptor) + type(descriptor).__basicsize__ - 128, 128)
+
+
+def repairs(backend: str) -> Mapping[str, list[str]]:
+    """Passes of the plugin that a module needs before the step to TTGIR, for what this Triton makes of it otherwise.
+
+    Its passes do not see that loops use their bounds (triton-lang/triton, pull request 9036; mended in 3.8).
+    """
+    return {"shmem_keep_bounds": [backend]}
 
 
 build_plugin_op = functools.partial(common.build_plugin_op, prefix="")

@@ -3,6 +3,7 @@ have more shared memory than Hopper has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from triton.backends.nvidia import driver
@@ -16,6 +17,7 @@ __all__ = [
     "descriptor_arguments",
     "extend_compilation",
     "launch_attributes",
+    "repairs",
     "tensor_map_bytes",
 ]
 
@@ -29,3 +31,7 @@ def launch_attributes(shared: int, ctas: int, *, cooperative: bool, dependent: b
     if shared > 228 << 10:  # by an attribute that no driver has that was tried
         return None
     return v3_7.launch_attributes(shared, ctas, cooperative=cooperative, dependent=dependent)
+
+
+def repairs(backend: str) -> Mapping[str, list[str]]:
+    return {}

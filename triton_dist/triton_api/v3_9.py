@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton_dist.triton_api import common
-from triton_dist.triton_api.v3_8 import ARGUMENTS, descriptor_arguments, launch_attributes, tensor_map_bytes
+from triton_dist.triton_api.v3_8 import ARGUMENTS, descriptor_arguments, launch_attributes, repairs, tensor_map_bytes
 
 __all__ = [
     "ARGUMENTS",
@@ -16,6 +16,7 @@ __all__ = [
     "descriptor_arguments",
     "extend_compilation",
     "launch_attributes",
+    "repairs",
     "tensor_map_bytes",
 ]
 

@@ -78,6 +78,8 @@ namespace triton_dist::shmem {
 // `transport` is nvshmem, rocshmem, rocshmem-6 or p2p; `nPes` is how many PEs there are, 0 if that is not known.
 std::unique_ptr<mlir::Pass> createPlanShmemCalls(llvm::StringRef transport, int32_t nPes);
 std::unique_ptr<mlir::Pass> createConvertShmemToLLVM(llvm::StringRef transport);
+// `backend` is Triton's, cuda or hip.
+std::unique_ptr<mlir::Pass> createKeepLoopBounds(llvm::StringRef backend);
 
 } // namespace triton_dist::shmem
 

@@ -8,6 +8,30 @@ include "mlir/Pass/PassBase.td"
 // No pass declares options: they would be llvm::cl::opt, whose layout and constructors change between the LLVMs of Triton's
 // versions. What a pass needs to know is an argument of its constructor (Shmem.h).
 
+def KeepLoopBounds : Pass<"keep-loop-bounds", "::mlir::ModuleOp"> {
+  let summary = "Use the bounds of a loop that a loop around it carries";
+  let description = [{
+    Runs before Triton's step to TTGIR, for Triton 3.7. Its passes leave out what a loop
+    carries if nothing but the bounds of loops inside of it depend on that, and take
+    what it begins with instead: of
+
+    ```mlir
+    scf.for %i = %zero to %n step %one iter_args(%length = %first) -> (i32) : i32 {
+      scf.for %j = %zero to %length step %one : i32 {
+        tt.store %places, %j : !tt.ptr<i32>
+      }
+      %next = tt.load %lengths : !tt.ptr<i32>
+      scf.yield %next : i32
+    }
+    ```
+
+    the inner loop would end at `%first` each time. So an op that has side effects uses
+    `%length` in front of it. It is inline assembly without an instruction.
+  }];
+  let constructor = "::triton_dist::shmem::createKeepLoopBounds(\"cuda\")";
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
 def OrderAsyncCopies : Pass<"order-async-copies", "::mlir::ModuleOp"> {
   let summary = "Complete a program's asynchronous copies before the ops that come after them";
   let description = [{

@@ -15,7 +15,7 @@ using namespace triton_dist;
 static_assert(plugin::kApiVersion == TRITON_DIST_PLUGIN_API_VERSION,
               "this Triton has another plugin ABI: describe it in TritonPluginApi.h");
 
-// Triton hands a pass its arguments as strings; the first of ours is the transport.
+// Triton hands a pass its arguments as strings; the first of ours is the transport, or Triton's backend.
 
 static void addConvertShmemToLLVM(PassManager *manager, const std::vector<std::string> &arguments) {
   manager->addPass(shmem::createConvertShmemToLLVM(arguments.at(0)));
@@ -29,11 +29,16 @@ static void addOrderAsyncCopies(PassManager *manager, const std::vector<std::str
   manager->addPass(shmem::createOrderAsyncCopies());
 }
 
+static void addKeepLoopBounds(PassManager *manager, const std::vector<std::string> &arguments) {
+  manager->addPass(shmem::createKeepLoopBounds(arguments.at(0)));
+}
+
 static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::ShmemDialect>(); }
 
 extern "C" __attribute__((visibility("default"))) plugin::PluginInfo *tritonGetPluginInfo() {
   static plugin::PassInfo passes[] = {
       {"shmem_to_llvm", TRITON_DIST_VERSION, addConvertShmemToLLVM, [] {}},
+      {"shmem_keep_bounds", TRITON_DIST_VERSION, addKeepLoopBounds, [] {}},
       {"shmem_order", TRITON_DIST_VERSION, addOrderAsyncCopies, [] {}},
       {"shmem_plan", TRITON_DIST_VERSION, addPlanShmemCalls, [] {}},
   };

@@ -135,8 +135,8 @@ def _send_sums(sums, ring, received, stored, begin, rounds, lane, lanes, CONFIG:
     first, second = two_weights(sums.weights + batch.at, first_of(there, CONFIG.choices), CONFIG)
     block = positions_of(sums, batch_to_send(sums, 1, lane, lanes, CONFIG), CONFIG)
     for i in range(rounds * (N - 1)):
-        # Batches are found again: where a loop carries the end of a loop inside of it, Gluon of Triton 3.7.1 uses the
-        # end that it begins with.
+        # Batches are found again, not carried: Triton 3.7.1 forgets ends of loops that loops around them carry
+        # (triton_api/v3_7.py).
         batch = batch_to_send(sums, i, lane, lanes, CONFIG)
         next_batch = batch_to_send(sums, i + 1, lane, lanes, CONFIG)
         next_there = choices_here(block)
