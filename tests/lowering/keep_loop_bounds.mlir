@@ -1,5 +1,5 @@
 // RUN: %triton-dist-opt %s --pass keep-loop-bounds | FileCheck %s --check-prefixes=CHECK,NVIDIA
-// RUN: %triton-dist-opt %s --pass keep-loop-bounds --backend hip | FileCheck %s --check-prefixes=CHECK,AMD
+// RUN: %triton-dist-opt %s --pass keep-loop-bounds --target hip:gfx942 | FileCheck %s --check-prefixes=CHECK,AMD
 // Bounds of loops that depend on what a loop around them carries are used by an op that Triton does not leave out.
 
 module {

@@ -40,9 +40,14 @@ def add_conversion_to_llvm(manager: Any) -> None:
         add(manager)
 
 
+def _backend(options: argparse.Namespace) -> str:
+    """Triton's name of what makes the target's code."""
+    return (options.target or "cuda").split(":")[0]
+
+
 PASSES: dict[str, Callable[[Any, argparse.Namespace], None]] = {
     "convert-to-llvm": lambda manager, options: add_conversion_to_llvm(manager),
-    "keep-loop-bounds": lambda manager, options: plugin_pass("shmem_keep_bounds")(manager, [options.backend]),
+    "keep-loop-bounds": lambda manager, options: plugin_pass("shmem_keep_bounds")(manager, [_backend(options)]),
     "order-async-copies": lambda manager, options: plugin_pass("shmem_order")(manager, []),
     "plan-shmem-calls": lambda manager, options: plugin_pass("shmem_plan")(manager, [options.transport, options.n_pes]),
     "convert-shmem-to-llvm": lambda manager, options: plugin_pass("shmem_to_llvm")(manager, [options.transport]),
@@ -63,7 +68,6 @@ def main(arguments: list[str] | None = None) -> int:
         "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
     )
     parser.add_argument("--transport", default="nvshmem", choices=TRANSPORTS)
-    parser.add_argument("--backend", default="cuda", choices=("cuda", "hip"), help="Triton's, for keep-loop-bounds")
     parser.add_argument("--n-pes", default="0", help="how many PEs there are, for plan-shmem-calls")
     parser.add_argument("--target", help="the module's GPU, cuda:90 or hip:gfx942, where the module does not say")
     parser.add_argument("--num-warps", type=int, help="warps of a program, where the module does not say")
