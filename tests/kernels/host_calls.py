@@ -148,6 +148,7 @@ CHECKS = (
     native_experts.results_are_those_of_ordinary_calls,
     native_experts.results_may_be_given,
     native_experts.tuples_are_those_of_the_call,
+    native_experts.halves_are_sent_by_cpp,
     native_experts.what_is_in_flight_is_refused,
     native_experts.errors_of_experts_are_those_of_python,
     native_experts.groups_of_experts_are_their_communicators,

@@ -119,6 +119,7 @@ CHECKS = (
     "results_are_those_of_ordinary_calls",
     "results_may_be_given",
     "tuples_are_those_of_the_call",
+    "halves_are_sent_by_cpp",
     "what_is_in_flight_is_refused",
     "errors_of_experts_are_those_of_python",
     "groups_of_experts_are_their_communicators",

@@ -43,6 +43,7 @@ __all__ = [
     "Step",
     "Taken",
     "Work",
+    "everything",
     "launch",
     "nothing",
     "steps",
@@ -123,7 +124,7 @@ def nothing(*given: object) -> Sequence[torch.Tensor]:
     return ()
 
 
-def _all(*given: Any) -> Sequence[Any]:
+def everything(*given: Any) -> Sequence[Any]:
     """What work is given that takes all tensors of the call."""
     return given
 
@@ -406,7 +407,7 @@ class Prepared:
                 return
             own = made.tensors[: len(made.tensors) - len(made.again)]
             takes = len(own) if also or any(map(triton_api.is_descriptor, own)) else 0
-            parts: Parts = [(again, _all, ())]
+            parts: Parts = [(again, everything, ())]
             launches: list[triton_api.PreparedLaunch] = []
             named = None
             is_plain = not (takes or also)

@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 import fake_gpu
 import pytest
 import torch
-from prepared_calls.calls import EXPERTS, IDS, NEW_IN_STEPS, NEW_RESULTS, RECEIVED, ROUTED, ROWS, SLICE, TOKENS, WEIGHTS
+from prepared_calls.calls import (
+    EXPERTS,
+    IDS,
+    NEW_IN_STEPS,
+    NEW_RESULTS,
+    RECEIVED,
+    ROUTED,
+    ROWS,
+    SCALES,
+    SLICE,
+    TOKENS,
+    WEIGHTS,
+)
 from prepared_calls.calls import TOKENS8 as FP8
 from prepared_calls.native import leave_nothing
 from prepared_calls.native_steps import driven, launches_by_python
@@ -131,6 +143,51 @@ def tuples_are_those_of_the_call() -> None:
         forget_plans()
         learnt(CALLS["combine"])
         assert driven(call) == ordinary[-1] == ordinary[0]
+
+
+def halves_are_sent_by_cpp() -> None:
+    """The driver gets what it got, exchanges have numbers of their own, and each is received once."""
+    halves: Any
+    for halves in (
+        (lambda: moe.dispatch_send(TOKENS, IDS, WEIGHTS, **EXPERTS), moe.dispatch_receive),
+        (lambda: moe.dispatch_send(FP8, IDS, WEIGHTS, scales=SCALES, buffer=1, **EXPERTS), moe.dispatch_receive),
+        (lambda: moe.combine_send(RECEIVED.x, RECEIVED), moe.combine_receive),
+        (lambda: moe.combine_send(RECEIVED.x, RECEIVED, weighted=False, buffer=2), moe.combine_receive),
+    ):
+        send, receive = halves
+        forget_plans()
+        all_sent: list[Any] = []
+
+        def noted(send: Any = send, all_sent: list[Any] = all_sent) -> None:
+            all_sent.append(send())
+
+        found = []
+        for _ in range(6):
+            found.append(driven(noted))
+            with pytest.raises(RuntimeError, match="has been sent and not received"):
+                send()
+            receive(all_sent[-1])
+            with pytest.raises(RuntimeError, match="it has been received"):
+                receive(all_sent[-1])
+        assert found[0] and all(done == found[0] for done in found)
+        first, *others = all_sent
+        assert [sent.number for sent in others] == [first.number + i + 1 for i in range(5)]
+        assert all(_said(sent[:-1]) == _said(first[:-1]) and type(sent) is type(first) for sent in others)
+        assert is_native(noted)
+        receive(all_sent[-1])
+        DRIVER.fake_fail_launches(700)
+        with pytest.raises(RuntimeError):
+            send()
+        DRIVER.fake_fail_launches(0)
+        receive(send())
+    ids, weights = IDS.clone(), WEIGHTS.clone()
+    for _ in range(6):
+        found_sent = moe.dispatch_send(TOKENS, ids, weights, **EXPERTS)
+        assert found_sent.routing.ids is ids and found_sent.routing.weights is weights
+        received = moe.dispatch_receive(found_sent)
+        sums = moe.combine_send(received.x, received)
+        assert sums.memory is received.memory and sums.routing.ids is ids
+        moe.combine_receive(sums)
 
 
 def what_is_in_flight_is_refused() -> None:

@@ -54,7 +54,7 @@ WITH_PYTHON = {
     **{name: "PyTorch's function" for name in IN_STEPS if name.endswith("0 SMs left")},
     "flash_decode_projection, 300 requests": "a GEMM of as many rows",
     "dispatch, rounds by TMA, no tokens": "where a tensor without elements lies is not known",
-    **dict.fromkeys((name for name in NEW_IN_STEPS if "in halves" in name), "what is in flight is numbered by Python"),
+    **dict.fromkeys((name for name in NEW_IN_STEPS if "in halves" in name), "what is received is looked up by Python"),
 }
 """Calls of which Python does a part, and why."""
 

@@ -7,11 +7,9 @@ waits for the host.
 from triton_dist.kernels.gradients import outside_of_graphs, recorded
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as _all_gather_grouped_gemm
-from triton_dist.kernels.moe.combine import Combining
 from triton_dist.kernels.moe.combine import combine as _combine
 from triton_dist.kernels.moe.combine import combine_receive as _combine_receive
 from triton_dist.kernels.moe.combine import combine_send as _combine_send
-from triton_dist.kernels.moe.dispatch import Sent
 from triton_dist.kernels.moe.dispatch import dispatch as _dispatch
 from triton_dist.kernels.moe.dispatch import dispatch_receive as _dispatch_receive
 from triton_dist.kernels.moe.dispatch import dispatch_send as _dispatch_send
@@ -21,6 +19,7 @@ from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as _grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import (
     grouped_gemm_reduce_scatter as _grouped_gemm_reduce_scatter,
 )
+from triton_dist.kernels.moe.halves import Combining, Sent
 from triton_dist.kernels.moe.layer import moe_layer as _moe_layer
 from triton_dist.kernels.moe.results import Dispatched
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k

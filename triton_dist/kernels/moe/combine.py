@@ -13,7 +13,7 @@ programs send, and the others do everything else (``combine_many.py``); after on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -36,6 +36,7 @@ from triton_dist.kernels.moe.combine_by_tma import make_slots as make_slots_by_t
 from triton_dist.kernels.moe.combine_many import combine_many
 from triton_dist.kernels.moe.combine_many import make_slots as make_slots_of_many
 from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, open_exchange
+from triton_dist.kernels.moe.halves import Combining, new_sums, of_routing, rows_and_memory
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rounds_plan import CombinePlan
@@ -47,23 +48,9 @@ from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["Combining", "combine", "combine_receive", "combine_send", "make_slots", "run"]
+__all__ = ["combine", "combine_receive", "combine_send", "make_slots", "run"]
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-
-
-class Combining(NamedTuple):
-    """A combine whose receive half is to come."""
-
-    exchange: Exchange
-    routing: Routing
-    dtype: torch.dtype
-    hidden: int
-    memory: torch.Tensor
-    options: tuple[int, int]
-    """``buffer`` and ``sm_margin``."""
-    number: int
-    """Of the exchange, among all of the communicator."""
 
 
 @triton.jit
@@ -276,6 +263,7 @@ def combine(
         return out
 
 
+@made_again(lambda y, dispatched, *args, **kwargs: dispatched.routing.comm)
 def combine_send(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> Combining:
@@ -287,10 +275,11 @@ def combine_send(
         prepared = comm.own(Prepared)
         sizes = *routing[3:8], routing.num_sms, routing.top_k, routing.halves
         call = ("combine_send", weighted, buffer, sm_margin, *sizes)
-        signature = prepared.signature(call, y, dispatched.memory)
+        given = y, dispatched.memory, routing.ids, routing.weights
+        signature = prepared.signature(call, *given)
         exchange = prepared.details(signature)
         sendable = exchange is not None and not exchange.is_in_flight() and not records_gradients(y)
-        if not sendable or not prepared.repeat(signature, y, dispatched.memory):
+        if not sendable or not prepared.repeat(signature, *given):
             check_bool("combine_send", "weighted", weighted)
             _check_as_many("combine_send", y, dispatched)
             if routing.num_sms:
@@ -304,8 +293,14 @@ def combine_send(
                 exchange.slots, exchange.sent, BY_TOKEN=within.routing.by_tokens, **constants,
                 **_cut(within.routing, constants["WORDS"]).options,
             )  # fmt: skip
-            prepared.keep(signature, made, *_compared("combine_send", y, routing), details=exchange)
-        number = exchange.send()
+            exchange.send()
+            again = exchange.sending(made, rows_and_memory, of_routing)
+            new = new_sums(exchange, routing, y, (buffer, sm_margin)) if routing.hosts == 1 else None
+            prepared.keep(
+                signature, again, *_compared("combine_send", y, routing), details=exchange, new=new,
+                conditions=exchange.is_free(),
+            )  # fmt: skip
+        number = exchange.in_flight.last
     return Combining(exchange, routing, y.dtype, y.shape[1], dispatched.memory, (buffer, sm_margin), number)
 
 

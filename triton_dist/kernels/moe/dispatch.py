@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -53,6 +53,7 @@ from triton_dist.kernels.moe.dispatch_many import dispatch_many
 from triton_dist.kernels.moe.dispatch_many import make_slots as make_slots_of_many
 from triton_dist.kernels.moe.dispatch_messages import moe_dispatch_one_round, moe_dispatch_receive, moe_dispatch_send
 from triton_dist.kernels.moe.exchange import Cut, Exchange, cut_of, open_exchange
+from triton_dist.kernels.moe.halves import Sent, new_sent
 from triton_dist.kernels.moe.host_exchange import HostExchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
@@ -63,23 +64,7 @@ from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "make_slots", "run"]
-
-
-class Sent(NamedTuple):
-    """A dispatch whose receive half is to come: its exchange, sizes and dtypes."""
-
-    exchange: Exchange | HostExchange
-    routing: Routing
-    dtype: torch.dtype
-    hidden: int
-    n_scales: int
-    rows: ColumnRows | None = None
-    """Of a group on several hosts: what this host's experts get of this PE's tokens."""
-    options: tuple[int, int] = (0, 0)
-    """``buffer`` and ``sm_margin``."""
-    number: int = 0
-    """Of the exchange, among all of the communicator."""
+__all__ = ["dispatch", "dispatch_receive", "dispatch_send", "make_slots", "run"]
 
 
 # ---- the host's part
@@ -142,6 +127,7 @@ def dispatch(
         return run(comm, x, topk_ids, topk_weights, scales, *sizes, new=torch.empty)
 
 
+@made_again()
 def dispatch_send(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -180,7 +166,7 @@ def dispatch_send(
                 rows = column_rows(routing, x.dtype, x.shape[1], n_scales)
                 given = *given, *rows
             if sendable and prepared.repeat(signature, *given):
-                how = (buffer, sm_margin), exchange.send()
+                how = (buffer, sm_margin), exchange.in_flight.last
                 return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, *how)
         if num_sms:
             refuse_halves_of_rounds("dispatch_send")
@@ -190,8 +176,12 @@ def dispatch_send(
         n_scales = check_scales("dispatch_send", x, scales)
         exchange, rows, made = _send_half(x, scales, n_scales, routing, buffer, sm_margin)
         compared = "dispatch_send", *compared_of(x, routing)
-        prepared.keep(signature, made, *compared, details=(exchange, routing[2:]))
-        return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin), exchange.send())
+        sent = Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin), exchange.send())
+        prepared.keep(
+            signature, exchange.sending(made), *compared, details=(exchange, routing[2:]),
+            new=new_sent(sent) if routing.hosts == 1 else None, conditions=exchange.is_free(),
+        )  # fmt: skip
+        return sent
 
 
 def _send_half(

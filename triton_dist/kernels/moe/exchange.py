@@ -13,6 +13,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
 from triton_dist.kernels.moe.arguments import Routing, has_many_tokens
 from triton_dist.kernels.options import check_int
+from triton_dist.kernels.prepared import Launch, Step, Taken, everything, nothing, steps
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.native_calls import Guard
 
@@ -64,11 +65,24 @@ class Slots:
         """The contrary of :meth:`is_in_flight`, as data."""
         return (Guard(self.in_flight.sent, "item", (self.name,), "is", None),)
 
-    def send(self) -> int:
-        """Note that an exchange has been sent, and number it."""
+    @property
+    def next_number(self) -> int:
+        """Of the exchange that is sent next."""
+        return self.in_flight.last + 1
+
+    def send(self, *held: object) -> int:
+        """Note that an exchange has been sent, and number it. What is ``held`` by the call's result is not used."""
         self.in_flight.last += 1
         self.in_flight.sent[self.name] = self.in_flight.last
         return self.in_flight.last
+
+    def sending(self, made: Launch | None, taken: Taken = everything, held: Taken = nothing) -> tuple[Step, ...] | None:
+        """A call that is ``made``, with what it takes, and notes then that the exchange has been sent.
+
+        Args:
+            held: what the call's result holds of its tensors that are not ``taken``, so that they are the plan's.
+        """
+        return steps((made, taken), (self.send, held))
 
     def receive(self, function: str, number: int) -> None:
         """Note that the exchange with this number is received now.
