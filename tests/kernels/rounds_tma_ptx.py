@@ -58,9 +58,8 @@ def run_case(folder: Path, case: str) -> None:
 if __name__ == "__main__":
     replace_the_gpu()
     rounds_by_tma.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))  # type: ignore[assignment]
-    for module in (rounds_by_tma, combine_by_tma):
-        module.symmetric_workspace = (  # type: ignore[attr-defined]
-            lambda comm, name, numel, dtype=torch.int32: torch.zeros(numel, dtype=dtype)
-        )
+    rounds_by_tma.symmetric_workspace = (  # type: ignore[assignment]
+        lambda comm, name, numel, dtype=torch.int32: torch.zeros(numel, dtype=dtype)
+    )
     for case in sys.argv[2:]:
         run_case(Path(sys.argv[1]), case)

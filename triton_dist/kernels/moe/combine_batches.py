@@ -21,6 +21,7 @@ __all__ = [
     "behind",
     "choices_here",
     "first_of",
+    "first_weights",
     "ids_of_batch",
     "own_batch",
     "pes_of",
@@ -164,6 +165,12 @@ def two_weights(weights, bits, CONFIG: gl.constexpr):
         return first.to(gl.float32, bitcast=True), second.to(gl.float32, bitcast=True)
     else:
         return 1.0, 1.0
+
+
+@gluon.jit
+def first_weights(weights, there, CONFIG: gl.constexpr):
+    """Those of the first of the tokens whose choices here are ``there``."""
+    return two_weights(weights, first_of(there, CONFIG.choices), CONFIG)
 
 
 class Batch(NamedTuple):

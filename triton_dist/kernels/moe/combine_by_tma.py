@@ -8,10 +8,9 @@ import torch
 
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.results import Dispatched, begin_of
-from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of
+from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, CombinePlan, combine_plan_of
 from triton_dist.kernels.prepared import Launch, launch
-from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = ["combine_by_tma", "configuration", "make_slots", "plan_of_combine"]
 
@@ -41,17 +40,12 @@ def plan_of_combine(routing: Routing, row_bytes: int) -> CombinePlan | None:
 
 def _lanes(plan: CombinePlan, routing: Routing, lines: int, lanes: int, buffer: int) -> _Lanes:
     """*Collective* the first time."""
-    from triton_dist.kernels.moe.rounds_hopper import DEPTH
-
-    comm, n_pes = routing.comm, routing.members.size
+    comm = routing.comm
     assert comm is not None
     name = f"moe combine by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, buffer {buffer}"
-    n_words = int(DEPTH.value) * n_pes * lanes * plan.batch * lines * LINE_BYTES // 4
-    slots = symmetric_workspace(comm, name, n_words)[:n_words]
-    flags = symmetric_workspace(comm, f"{name}, flags", n_pes * lanes)
+    slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines)
     memory = comm.own(RoundsMemory)
-    distances = memory.distances(slots), memory.distances(flags)
-    return _Lanes(slots, flags, *distances, memory.rounds(name, lanes))
+    return _Lanes(slots, flags, memory.distances(slots), memory.distances(flags), memory.rounds(name, lanes))
 
 
 def make_slots(plan: CombinePlan, routing: Routing, row_bytes: int) -> None:

@@ -26,6 +26,7 @@ from triton_dist.kernels.moe.combine_batches import (
     behind,
     choices_here,
     first_of,
+    first_weights,
     ids_of_batch,
     own_batch,
     pes_of,
@@ -132,7 +133,7 @@ def _send_sums(sums, ring, received, stored, begin, rounds, lane, lanes, CONFIG:
     stage, phase = 0, 0
     batch = batch_to_send(sums, 0, lane, lanes, CONFIG)
     there = choices_here(positions_of(sums, batch, CONFIG))
-    first, second = two_weights(sums.weights + batch.at, first_of(there, CONFIG.choices), CONFIG)
+    first, second = first_weights(sums.weights + batch.at, there, CONFIG)
     block = positions_of(sums, batch_to_send(sums, 1, lane, lanes, CONFIG), CONFIG)
     for i in range(rounds * (N - 1)):
         # Batches are found again, not carried: Triton 3.7.1 forgets ends of loops that loops around them carry
@@ -140,9 +141,7 @@ def _send_sums(sums, ring, received, stored, begin, rounds, lane, lanes, CONFIG:
         batch = batch_to_send(sums, i, lane, lanes, CONFIG)
         next_batch = batch_to_send(sums, i + 1, lane, lanes, CONFIG)
         next_there = choices_here(block)
-        next_first, next_second = two_weights(
-            sums.weights + next_batch.at, first_of(next_there, CONFIG.choices), CONFIG
-        )  # fmt: skip
+        next_first, next_second = first_weights(sums.weights + next_batch.at, next_there, CONFIG)
         block = positions_of(sums, batch_to_send(sums, i + 2, lane, lanes, CONFIG), CONFIG)
         round_ = batch.number
         if (round_ >= 2) & (i % (N - 1) == 0):
@@ -155,7 +154,7 @@ def _send_sums(sums, ring, received, stored, begin, rounds, lane, lanes, CONFIG:
             there = behind(there, CONFIG.choices)
             weights = sums.weights + batch.at + j * CONFIG.top_k
             w0, w1 = first, second
-            first, second = two_weights(weights + CONFIG.top_k, first_of(there, CONFIG.choices), CONFIG)
+            first, second = first_weights(weights + CONFIG.top_k, there, CONFIG)
             if here != 0:
                 row = slots + (slot + j).to(gl.int64) * (CONFIG.lines * LINE)
                 for box in gl.static_range(BOXES):
@@ -221,7 +220,7 @@ def _receive_sums(sums, ring, acquired, received, rounds, lane, lanes, CONFIG: g
     batch = own_batch(sums, 0, lane, lanes, CONFIG)
     there = choices_here(positions_of(sums, batch, CONFIG))
     goes = pes_of(ids_of_batch(sums, batch, CONFIG), CONFIG)
-    first, second = two_weights(sums.weights + batch.at, first_of(there, CONFIG.choices), CONFIG)
+    first, second = first_weights(sums.weights + batch.at, there, CONFIG)
     next_batch = own_batch(sums, 1, lane, lanes, CONFIG)
     block = positions_of(sums, next_batch, CONFIG)
     ids = ids_of_batch(sums, next_batch, CONFIG)
@@ -229,9 +228,7 @@ def _receive_sums(sums, ring, acquired, received, rounds, lane, lanes, CONFIG: g
         batch = own_batch(sums, i, lane, lanes, CONFIG)
         next_batch = own_batch(sums, i + 1, lane, lanes, CONFIG)
         next_there, next_goes = choices_here(block), pes_of(ids, CONFIG)
-        next_first, next_second = two_weights(
-            sums.weights + next_batch.at, first_of(next_there, CONFIG.choices), CONFIG
-        )  # fmt: skip
+        next_first, next_second = first_weights(sums.weights + next_batch.at, next_there, CONFIG)
         second_batch = own_batch(sums, i + 2, lane, lanes, CONFIG)
         block = positions_of(sums, second_batch, CONFIG)
         ids = ids_of_batch(sums, second_batch, CONFIG)
@@ -240,7 +237,7 @@ def _receive_sums(sums, ring, acquired, received, rounds, lane, lanes, CONFIG: g
             there = behind(there, CONFIG.choices)
             weights = sums.weights + batch.at + j * CONFIG.top_k
             w0, w1 = first, second
-            first, second = two_weights(weights + CONFIG.top_k, first_of(there, CONFIG.choices), CONFIG)
+            first, second = first_weights(weights + CONFIG.top_k, there, CONFIG)
             row = sums.out + gl.to_tensor(batch.token + j).to(gl.int64) * (CONFIG.lines * LINE)
             for box in gl.static_range(BOXES):
                 own, stage, phase = _add_rows(ring, stage, phase, here, weights, w0, w1, CONFIG.received, CONFIG)

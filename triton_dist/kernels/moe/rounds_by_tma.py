@@ -16,7 +16,7 @@ from triton_dist.kernels.prepared import Launch, Step, launch, steps
 from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_workspace
 from triton_dist.world.current import current_world
 
-__all__ = ["RoundsMemory", "configuration", "dispatch_by_tma", "make_slots", "map_of", "move_rows"]
+__all__ = ["RoundsMemory", "configuration", "dispatch_by_tma", "make_slots", "map_of", "move_rows", "slots_of_lanes"]
 
 _PEERS = 7
 """Of which the kernel takes slots."""
@@ -67,16 +67,25 @@ class _Lanes(NamedTuple):
     done: torch.Tensor
 
 
-def _lanes(plan: Plan, routing: Routing, lines: int, programs: int, buffer: int) -> _Lanes:
-    """*Collective* the first time."""
+def slots_of_lanes(communicator: Communicator, name: str, lanes: int, lines: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Symmetric int32: slots of so many lines for each of the last rounds, PE and lane, and their flags [n_pes, lanes].
+
+    *Collective* the first time. ``name`` says all that their layout depends on.
+    """
     from triton_dist.kernels.moe.rounds_hopper import DEPTH
 
-    comm, n_pes, lanes = routing.comm, routing.members.size, lanes_of(plan, programs)
+    n_pes = communicator.n_pes
+    n_words = int(DEPTH.value) * n_pes * lanes * lines * LINE_BYTES // 4
+    slots = symmetric_workspace(communicator, name, n_words)[:n_words]
+    return slots, symmetric_workspace(communicator, f"{name}, flags", n_pes * lanes)
+
+
+def _lanes(plan: Plan, routing: Routing, lines: int, programs: int, buffer: int) -> _Lanes:
+    """*Collective* the first time."""
+    comm, lanes = routing.comm, lanes_of(plan, programs)
     assert comm is not None
     name = f"moe rounds by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, {plan.senders}, buffer {buffer}"
-    n_words = int(DEPTH.value) * n_pes * lanes * plan.batch * lines * LINE_BYTES // 4
-    slots = symmetric_workspace(comm, name, n_words)[:n_words]
-    flags = symmetric_workspace(comm, f"{name}, flags", n_pes * lanes)
+    slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines)
     memory = comm.own(RoundsMemory)
     numbers = memory.rounds(name, programs + lanes)
     return _Lanes(slots, flags, memory.distances(flags), numbers[:programs], numbers[programs:])
