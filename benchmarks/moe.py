@@ -1,9 +1,10 @@
 """Tokens to the PEs of their experts and back: dispatch and combine against NCCL and torch's symmetric memory.
 
-Then whole layers (moe_layers.py), also with their backward (moe_backward.py), and experts of which every PE has a
-slice: GEMMs that overlap with all-gather and reduce-scatter (moe_slices.py).
+Tokens once to each PE, as DeepEP's Buffer sends them (moe_tokens.py). Then whole layers (moe_layers.py), also with
+their backward (moe_backward.py), and experts of which every PE has a slice: GEMMs that overlap with all-gather and
+reduce-scatter (moe_slices.py).
 
-    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode|skew|kraken|layer|backward|slices] [--save FILE]
+    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode|skew|kraken|tokens|layer|backward|slices] [--save FILE]
 
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
 and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
@@ -25,6 +26,8 @@ from moe_backward import BACKWARD, compare_backward, measure_backward
 from moe_cases import FP8, Case, Shape, nccl_combine, nccl_dispatch
 from moe_layers import LAYERS, TINY_LAYER, Layer, measure_layer, ours_layer
 from moe_slices import SLICED, TINY_SLICED, Slices, differs, measure_slices, ours_gathering, ours_scattering
+from moe_tokens import TOKENS, Tokens, measure_tokens
+from moe_tokens import ours_both as ours_tokens
 from targets import at_most, share_of_bound
 
 import triton_dist
@@ -236,6 +239,10 @@ def compare_tiny() -> None:
             for step, check in zip((*dispatches, *both), checks, strict=True):
                 if problem := check(step(0), 0):
                     raise AssertionError(problem)
+        tokens = Tokens(Case(TINY, world, torch.bfloat16))
+        for num_sms in (0, 2):
+            if problem := tokens.check_sums(ours_tokens(tokens.case, num_sms=num_sms)(0), 0):
+                raise AssertionError(problem)
         layer = Layer(TINY_LAYER, world)
         if problem := differs(ours_layer(layer, algorithm="fused")(0), ours_layer(layer, algorithm="separate")(0)):
             raise AssertionError(problem)
@@ -265,17 +272,20 @@ def main() -> None:
     shapes = [shape for shape in (*SHAPES, *SKEWED) if arguments.only in shape.name]
     sliced = [shape for shape in SLICED if arguments.only in shape.name]
     layers = [shape for shape in LAYERS if arguments.only in shape.name]
+    once = [shape for shape in TOKENS if arguments.only in shape.name]
     kraken = arguments.only in KRAKEN.name
     backward = [shape for shape in BACKWARD if arguments.only in shape.name]
     combines = sum(shape in (DECODE, PREFILL) for shape in shapes)
     of_layers = len(layers) + len(backward)
-    total = 4 * len(shapes) + combines + 3 * len(sliced) + of_layers + 2 * kraken
+    total = 4 * len(shapes) + 3 * len(once) + combines + 3 * len(sliced) + of_layers + 2 * kraken
     with session("moe", total=total, save=arguments.save) as bench:
         rate = bench.copy_engine_rate()
         if kraken:
             measure_kraken(bench, rate)
         for shape in shapes:
             measure(bench, shape, rate)
+        for tokens in once:
+            measure_tokens(bench, tokens, rate)
         for layer in layers:
             measure_layer(bench, layer)
         for both_ways in backward:

@@ -18,6 +18,7 @@ from ops.grouped_gemms import grouped_gemms_with_scales_of_blocks
 from worker_checks import run_checks
 
 import triton_dist
+from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.moe import functional_tensor_parallel_gradients as slices
@@ -245,6 +246,118 @@ def combines_by_tma(world: Any) -> None:
                 for which, out in calls:
                     different = (bits(out) != bits(expected[which])).any(dim=1).nonzero().flatten().tolist()
                     assert not different, f"PE {me}: {hidden} of {dtype}, {programs} programs: tokens {different}"
+
+
+def tokens_once(world: Any) -> None:
+    """``dispatch_tokens`` by TMA against load and store: the same bits, and those of sums, in calls without a pause."""
+    me, n, device = world.pe, world.n_pes, world.device
+    random = torch.Generator(device).manual_seed(me)
+    kinds = (
+        ((HIDDEN, FP8, HIDDEN // 128, SMS), (HIDDEN, torch.bfloat16, 0, SMS), (4224, torch.float32, 1, 7),
+         (1472, torch.float16, 0, 64), (1024, FP8, 3, 1))
+        if ON_GPU
+        else ((64, torch.bfloat16, 0, SMS), (32, torch.float32, 1, 1))
+    )  # fmt: skip
+    groups = [None, *([world.team_world.split_strided(0, 1, 2)] if n > 2 and LOCAL % 2 == 0 else [])]
+    for seed, (hidden, dtype, n_scales, programs) in enumerate(kinds):
+        given = [tokens(world, seed * 2 + i, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY) for i in range(2)]
+        for group in groups:
+            if group is not None and not group:
+                continue
+            options: dict[str, Any] = {"num_experts": n * LOCAL, "max_tokens": MANY, "num_sms": programs}
+            calls = []
+            for one in given:
+                t = one.counts[me]
+                x = torch.randn((t, hidden), generator=random, device=device).to(dtype)
+                ids = one.ids[me, :t].to(torch.int32 if seed % 2 else torch.int64)
+                weights = torch.rand((t, TOP_K), generator=random, device=device)
+                scales = torch.rand((t, n_scales), generator=random, device=device) if n_scales else None
+                calls.append(((x, ids, weights), options | {"scales": scales, "group": group}))
+            expected = [moe.dispatch_tokens(*a, **o, algorithm="portable") for a, o in calls]
+            wide = torch.bfloat16 if dtype == FP8 else dtype
+            ys = [torch.randn(e.x.shape, generator=random, device=device).to(wide) for e in expected]
+            sums = [moe.combine_tokens(y, e, algorithm="portable") for y, e in zip(ys, expected, strict=True)]
+            found = []
+            for i in range(8):  # in turn, in the slots of two buffers
+                arguments, named = calls[i % 2]
+                one_found = moe.dispatch_tokens(*arguments, **named, buffer=i // 4)
+                found.append((one_found, moe.combine_tokens(ys[i % 2], one_found, buffer=i // 4)))
+            for i, (here, out) in enumerate(found):
+                what = f"PE {me}: call {i} of {hidden} {dtype}, {programs} programs"
+                verify_tokens(here, expected[i % 2], what)
+                assert torch.equal(bits(out), bits(sums[i % 2])), f"{what}: sums"
+
+
+def verify_tokens(here: moe.DispatchedTokens, want: moe.DispatchedTokens, what: str) -> None:
+    rows = int(want.n_rows)
+    assert int(here.n_rows) == rows, f"{what}: {int(here.n_rows)} rows, not {rows}"
+    assert torch.equal(bits(here.x[:rows]), bits(want.x[:rows])), f"{what}: rows"
+    assert here.topk_ids is not None and torch.equal(here.topk_ids, want.topk_ids), f"{what}: ids"
+    assert here.topk_weights is not None and torch.equal(here.topk_weights, want.topk_weights), f"{what}: weights"
+    if want.scales is not None:
+        assert here.scales is not None and torch.equal(here.scales[:rows], want.scales[:rows]), f"{what}: scales"
+
+
+def graphs_of_tokens(world: Any) -> None:
+    """Two graphs in the same slots, replayed in any order, with other routings each time."""
+    me, device = world.pe, world.device
+    random = torch.Generator(device).manual_seed(me)
+    options: dict[str, Any] = {"num_experts": world.n_pes * LOCAL, "max_tokens": MANY, "num_sms": SMS}
+    graphs = []
+    for dtype, t in ((FP8, MANY), (torch.bfloat16, MANY // 3)):
+        x = torch.randn((t, HIDDEN), generator=random, device=device).to(dtype)
+        scales = torch.rand((t, HIDDEN // 128 or 1), generator=random, device=device) if dtype == FP8 else None
+        ids = tokens(world, 1, room=t).ids[me].contiguous()
+        weights = torch.rand(ids.shape, generator=random, device=device)
+        y = torch.randn((world.n_pes * MANY, HIDDEN), generator=random, device=device).bfloat16()
+        given = (x, ids, weights), options | {"scales": scales}
+
+        def step(given: Any = given, y: torch.Tensor = y) -> tuple[moe.DispatchedTokens, torch.Tensor]:
+            found = moe.dispatch_tokens(*given[0], **given[1])
+            return found, moe.combine_tokens(y, found)
+
+        graphs.append((*captured(step), given, y) if ON_GPU else (None, step, given, y))
+    for i, which in enumerate((0, 1, 1, 0, 0, 1, 0)):
+        graph, result, given, y = graphs[which]
+        x, ids, _ = given[0]
+        ids.copy_(tokens(world, 10 + i, skew=(0.0, 0.5, 1.0)[i % 3], room=len(ids)).ids[me])
+        x.copy_(torch.randn(x.shape, generator=random, device=device).to(x.dtype))
+        if graph is not None:
+            graph.replay()
+        found, out = result if graph is not None else result()
+        want = moe.dispatch_tokens(*given[0], **given[1], algorithm="portable")
+        verify_tokens(found, want, f"PE {me}, replay {i}")
+        assert torch.equal(bits(out), bits(moe.combine_tokens(y, want, algorithm="portable"))), f"PE {me}, replay {i}"
+
+
+def tokens_of_communicators(world: Any) -> None:
+    """Some communicators at a time, each on a stream of its own."""
+    me, device = world.pe, world.device
+    random = torch.Generator(device).manual_seed(me)
+    given = tokens(world, 4, room=MANY)
+    t, number = given.counts[me], 4 if ON_GPU else 1
+    communicators = [kernels.Communicator() for _ in range(number)]
+    streams = [torch.cuda.Stream() for _ in communicators] if ON_GPU else [None]
+    x = torch.randn((t, HIDDEN), generator=random, device=device).bfloat16()
+    arguments = x, given.ids[me, :t].contiguous(), given.weights[me, :t].contiguous()
+    options: dict[str, Any] = {"num_experts": world.n_pes * LOCAL, "max_tokens": MANY, "num_sms": SMS}
+    want = moe.dispatch_tokens(*arguments, **options, algorithm="portable")
+    sums = moe.combine_tokens(want.x, want, algorithm="portable")
+    if ON_GPU:
+        torch.cuda.synchronize()
+    found = []
+    for _ in range(5):
+        for communicator, stream in zip(communicators, streams, strict=True):
+            with torch.cuda.stream(stream):
+                here = moe.dispatch_tokens(*arguments, **options, group=communicator)
+                found.append((here, moe.combine_tokens(here.x, here)))
+    if ON_GPU:
+        torch.cuda.synchronize()
+    for i, (here, out) in enumerate(found):
+        verify_tokens(here, want, f"PE {me}, call {i}")
+        assert torch.equal(bits(out), bits(sums)), f"PE {me}, call {i}: sums"
+    for communicator in communicators:
+        communicator.close()
 
 
 def graphs_of_rounds_by_tma(world: Any) -> None:
@@ -769,6 +882,9 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     rounds,
     rounds_by_tma,
     combines_by_tma,
+    tokens_once,
+    graphs_of_tokens,
+    tokens_of_communicators,
     graphs_of_rounds,
     graphs_of_rounds_by_tma,
     gradients_of_rounds,

@@ -363,7 +363,8 @@ _NAMES = {
     "fence_async_shared": lambda: None,
     "fence_async_proxy": lambda: None,
     "stores_complete": lambda pending=0: None,
-    "_store_nothing": lambda: None,
+    "store_nothing": lambda: None,
+    "wait_for_previous": lambda: None,
     "no_polls": lambda: time.monotonic(),
     "poll": lambda polls, *_: (_pause(polls), polls)[1],
 }

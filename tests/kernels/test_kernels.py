@@ -32,6 +32,7 @@ RUNS = {
     "moe_many_pes.py": (5,),
     "moe_combine_tma.py": (2, 3),
     "moe_rounds_tma.py": (2, 3),
+    "moe_tokens.py": (2, 3),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
     "moe_backward.py": (2, 4),

@@ -15,7 +15,8 @@ from triton_dist.expert_buffer.low_latency import LowLatency
 from triton_dist.kernels import Communicator, functional, moe
 from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.device import sms
-from triton_dist.kernels.moe.combine import run as run_combine
+from triton_dist.kernels.moe.tokens import run as run_dispatch
+from triton_dist.kernels.moe.tokens import run_combine
 from triton_dist.kernels.options import check_int
 
 __all__ = ["Buffer"]
@@ -25,11 +26,10 @@ _FEW = 512
 
 
 class _Handle(NamedTuple):
-    """Of :meth:`Buffer.dispatch`: what has come, how many rows, and the PEs that this PE's tokens went to."""
+    """Of :meth:`Buffer.dispatch`: what has come, and how many rows."""
 
-    received: moe.Dispatched
+    received: moe.DispatchedTokens
     rows: int
-    pes: torch.Tensor
 
 
 class Buffer(LowLatency):
@@ -218,45 +218,35 @@ class Buffer(LowLatency):
             _check_handle(name, handle)
             if topk_idx is not None or topk_weights is not None:
                 raise ValueError(f"{name}: a handle stands for topk_idx and topk_weights: leave these out")
-            found = self._send(rows, handle.pes, of_rows, config, handle.received.routing.capacity)
+            routing = handle.received.routing
+            experts = routing.local_experts * self.group_size
+            found = self._send(name, rows, routing.ids, None, of_rows, experts, config, routing.capacity)
             both = _pair(found.x[: handle.rows], found.scales, scales, handle.rows)
             return both, None, None, None, None, ended(async_finish, rows, scales, found.x, found.scales)
         if num_tokens_per_expert is None or (topk_idx is None) != (topk_weights is None):
             raise ValueError(f"{name}: num_tokens_per_expert, and topk_idx and topk_weights or neither, must be given")
         check_tensor(name, "num_tokens_per_expert", num_tokens_per_expert)
-        local = self._local(num_tokens_per_expert.numel())
+        experts = num_tokens_per_expert.numel()
+        local = self._local(experts)
         if topk_idx is None or topk_weights is None:
-            homes, sent = self._ranks(is_token_in_rank, rows.shape[0]), of_rows
+            ids = self._ranks(is_token_in_rank, rows.shape[0])
+            found = self._send(name, rows, ids, None, of_rows, self.group_size, config, num_worst_tokens)
         else:
             check_ids(name, topk_idx)
             check_tensor(name, "topk_weights", topk_weights, tuple(topk_idx.shape))
-            homes = torch.where(topk_idx >= 0, topk_idx // local, -1).sort(dim=1).values
-            homes[:, 1:] = torch.where(homes[:, 1:] == homes[:, :-1], -1, homes[:, 1:])
-            # Ids and weights go with the row as scales do. float32 holds ids exactly.
-            parts = [] if of_rows is None else [of_rows]
-            sent = torch.cat([*parts, topk_idx.float(), topk_weights.float()], dim=1)
-        found = self._send(rows, homes, sent, config, num_worst_tokens)
-        n = num_worst_tokens or int(found.counts[0])  # waits for the GPU
-        both = _pair(found.x[:n], found.scales, scales, n)
-        received_idx = received_weights = here = None
-        if topk_idx is not None and found.scales is not None:
-            begin, top_k = 0 if of_rows is None else of_rows.shape[1], topk_idx.shape[1]
-            with_them = found.scales[:n]
-            idx = with_them[:, begin : begin + top_k].long() - self.rank * local
-            here = (idx >= 0) & (idx < local)
-            if num_worst_tokens:
-                here &= (torch.arange(n, device=here.device) < found.counts[0])[:, None]
-            received_idx = torch.where(here, idx, -1).to(topk_idx.dtype)
-            received_weights = torch.where(here, with_them[:, begin + top_k :], 0.0)
-        counts: list[int] = []
+            ids, weights = topk_idx.contiguous(), topk_weights.float().contiguous()
+            found = self._send(name, rows, ids, weights, of_rows, experts, config, num_worst_tokens)
+        n, counts = num_worst_tokens, []
         if not num_worst_tokens:
-            if here is not None:
-                counts = torch.bincount(idx[here], minlength=local).tolist()
-            else:
+            n, *counts = _counts(found, local)  # waits for the GPU
+            if topk_idx is None:
                 counts = functional.reduce_scatter(num_tokens_per_expert.int(), group=self.comm).tolist()
+        both = _pair(found.x[:n], found.scales, scales, n)
+        received_idx = None if found.topk_ids is None else found.topk_ids[:n]
+        received_weights = None if found.topk_weights is None else found.topk_weights[:n]
         aligned = [-(-count // expert_alignment) * expert_alignment for count in counts]
         event = ended(async_finish, rows, scales, topk_idx, topk_weights, found.x, found.scales, received_idx)
-        return both, received_idx, received_weights, aligned, _Handle(found, n, homes), event
+        return both, received_idx, received_weights, aligned, _Handle(found, n), event
 
     def combine(
         self,
@@ -286,9 +276,9 @@ class Buffer(LowLatency):
             check_tensor(name, "bias", tensor, (received.routing.n_tokens, x.shape[1]))
         wait_for(name, previous_event, x, topk_weights, *added)
         if config is not None and received.routing.num_sms:
-            received = received._replace(routing=received.routing._replace(num_sms=_num_sms(config)))
+            received = _with_num_sms(received, _num_sms(config))
         with calling(name, self.comm, between_hosts=True):
-            combined = run_combine(name, x.contiguous(), received, False)
+            combined = run_combine(name, x.contiguous(), received)
         if added:
             combined = sum((tensor.float() for tensor in added), combined.float()).to(combined.dtype)
         weights = None
@@ -302,7 +292,7 @@ class Buffer(LowLatency):
             top_k = topk_weights.shape[1]
             wide = torch.nn.functional.pad(topk_weights.float(), (0, -top_k % 4)).contiguous()
             with calling(name, self.comm, between_hosts=True):
-                weights = run_combine(name, wide, received, False)[:, :top_k]
+                weights = run_combine(name, wide, received)[:, :top_k]
         return combined, weights, ended(async_finish, x, topk_weights, received.memory, combined, weights)
 
     def _local(self, num_experts: int) -> int:
@@ -319,19 +309,43 @@ class Buffer(LowLatency):
         return torch.where(is_token_in_rank, ranks, -1)
 
     def _send(
-        self, rows: torch.Tensor, pes: torch.Tensor, scales: torch.Tensor | None, config: Config | None, most: int = 0
-    ) -> moe.Dispatched:
-        """A row to each of the PEs, as if each were one expert."""
-        return moe.dispatch(
-            rows,
-            pes,
-            num_experts=self.group_size,
-            max_tokens=self.max_tokens,
-            scales=scales,
-            capacity=most or self.group_size * self.max_tokens,
-            num_sms=_num_sms(config) if self.max_tokens > _FEW else 0,
-            group=self.comm,
-        )
+        self,
+        name: str,
+        rows: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor | None,
+        scales: torch.Tensor | None,
+        num_experts: int,
+        config: Config | None,
+        most: int = 0,
+    ) -> moe.DispatchedTokens:
+        """With ids if there are weights."""
+        num_sms = _num_sms(config) if self.max_tokens > _FEW else 0
+        capacity = most or self.group_size * self.max_tokens
+        with calling(name, self.comm, between_hosts=True) as comm:
+            return run_dispatch(
+                comm, name, rows, ids, weights, scales, num_experts, self.max_tokens, capacity, 0, num_sms,
+                with_ids=weights is not None,
+            )  # fmt: skip
+
+
+def _counts(found: moe.DispatchedTokens, local: int) -> list[int]:
+    """How many rows have come, and how many each expert has, if ids came with them. The host waits once."""
+    counts = [found.n_rows]
+    if found.topk_ids is not None:
+        ids = found.topk_ids.flatten().long()
+        of_experts = torch.zeros(local + 1, dtype=torch.int32, device=ids.device)
+        places = torch.where(ids >= 0, ids, local)
+        counts.append(of_experts.scatter_add_(0, places, torch.ones_like(places, dtype=torch.int32))[:local])
+    return [int(count) for count in torch.cat(counts).tolist()]
+
+
+def _with_num_sms(received: moe.DispatchedTokens, num_sms: int) -> moe.DispatchedTokens:
+    """For a combine by as many SMs."""
+    of_ranks = received.of_ranks
+    if of_ranks is not None:
+        of_ranks = of_ranks._replace(routing=of_ranks.routing._replace(num_sms=num_sms))
+    return received._replace(routing=received.routing._replace(num_sms=num_sms), of_ranks=of_ranks)
 
 
 def _num_sms(config: Config | None) -> int:

@@ -23,22 +23,28 @@ from triton_dist.kernels.moe.halves import Combining, Sent
 from triton_dist.kernels.moe.layer import moe_layer as _moe_layer
 from triton_dist.kernels.moe.results import Dispatched
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
+from triton_dist.kernels.moe.tokens import DispatchedTokens
+from triton_dist.kernels.moe.tokens import combine_tokens as _combine_tokens
+from triton_dist.kernels.moe.tokens import dispatch_tokens as _dispatch_tokens
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm as _dispatch_grouped_gemm
 from triton_dist.kernels.moe.whole_experts import grouped_gemm_combine as _grouped_gemm_combine
 
 __all__ = [
     "Combining",
     "Dispatched",
+    "DispatchedTokens",
     "GatheredRouting",
     "Sent",
     "all_gather_grouped_gemm",
     "combine",
     "combine_receive",
     "combine_send",
+    "combine_tokens",
     "dispatch",
     "dispatch_grouped_gemm",
     "dispatch_receive",
     "dispatch_send",
+    "dispatch_tokens",
     "functional",
     "gather_routing",
     "group_limited_top_k",
@@ -56,9 +62,11 @@ all_gather_grouped_gemm = outside_of_graphs(_SAME)(_all_gather_grouped_gemm)
 combine = outside_of_graphs(_SAME)(_combine)
 combine_receive = outside_of_graphs(_OTHERS)(_combine_receive)
 combine_send = outside_of_graphs(_OTHERS)(_combine_send)
+combine_tokens = outside_of_graphs(_OTHERS)(_combine_tokens)
 dispatch = outside_of_graphs(_SAME)(_dispatch)
 dispatch_receive = outside_of_graphs(_OTHERS)(_dispatch_receive)
 dispatch_send = outside_of_graphs(_OTHERS)(_dispatch_send)
+dispatch_tokens = outside_of_graphs(_OTHERS)(_dispatch_tokens)
 dispatch_grouped_gemm = outside_of_graphs(_OTHERS)(_dispatch_grouped_gemm)
 gather_routing = outside_of_graphs(_SAME)(_gather_routing)
 grouped_gemm = outside_of_graphs(_SAME)(_grouped_gemm)

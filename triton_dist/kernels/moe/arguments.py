@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
-from triton_dist.kernels.moe.rounds_plan import Plan, plan_of
+from triton_dist.kernels.moe.rounds_plan import Plan, TokensPlan, plan_of
 from triton_dist.kernels.options import check_int, check_one_of
 from triton_dist.kernels.protocols.members import Members
 
@@ -32,6 +33,7 @@ __all__ = [
     "records_gradients",
     "refuse_gradients",
     "refuse_halves_of_rounds",
+    "routing_of",
 ]
 
 CHUNK = 8
@@ -58,7 +60,8 @@ class Routing(NamedTuple):
         hosts: how many hosts the members are on. sources: whose tokens a PE has, in the part of an exchange that is
             inside a host (``between_hosts.py``).
         halves: whether the rows come by the halves of a dispatch.
-        plan: of rounds whose rows TMA moves (``rounds_by_tma.py``); None: load and store move them.
+        plan: of rounds whose rows TMA moves (``rounds_by_tma.py``, or ``tokens_by_tma.py`` if each goes once to a PE);
+            None: load and store move them.
     """
 
     ids: torch.Tensor
@@ -74,7 +77,7 @@ class Routing(NamedTuple):
     hosts: int = 1
     sources: TokenSources = ONE_SOURCE
     halves: bool = False
-    plan: Plan | None = None
+    plan: Plan | TokensPlan | None = None
 
     @property
     def by_tokens(self) -> bool:
@@ -141,7 +144,32 @@ def check_routing(
     num_sms: int = 0,
     algorithm: str = "auto",
 ) -> Routing:
-    """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
+    """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks, and compare them with
+    those of the other members."""
+    routing = routing_of(
+        comm, function, x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm,
+        plan_of_rounds,
+    )  # fmt: skip
+    comm.compare(function, *compared_of(x, routing))
+    return routing
+
+
+def routing_of(
+    comm: Communicator,
+    function: str,
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
+    num_experts: int,
+    max_tokens: int,
+    align: int,
+    capacity: int | None,
+    expert_capacity: int | None,
+    num_sms: int,
+    algorithm: str,
+    plans: Callable[[Communicator, torch.Tensor, int, int], Plan | TokensPlan | None],
+) -> Routing:
+    """Check the arguments of a dispatch by themselves. ``plans`` gives the plan of rounds by TMA."""
     refuse_gradients(function, x, weights)
     check_rows(function, "x", x, ROWS)
     check_contiguous(function, topk_ids=ids)
@@ -192,9 +220,8 @@ def check_routing(
         )
     routing = Routing(
         ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms,
-        comm.grid.hosts, plan=plan_of_rounds(comm, x, ids.shape[1], num_sms) if algorithm == "auto" else None,
+        comm.grid.hosts, plan=plans(comm, x, ids.shape[1], num_sms) if algorithm == "auto" else None,
     )  # fmt: skip
-    comm.compare(function, *compared_of(x, routing))
     return routing
 
 

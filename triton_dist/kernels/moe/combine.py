@@ -368,9 +368,11 @@ def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> No
         )
 
 
-def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool) -> torch.Tensor:
+def run(
+    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int = 0, algorithm: str = "auto"
+) -> torch.Tensor:
     """Combine, with or without gradients. ``y`` may end behind the last row that has come."""
-    return _run(function, y, dispatched, weighted, 0, 0)[0]
+    return _run(function, y, dispatched, weighted, buffer, 0, algorithm)[0]
 
 
 def _run(

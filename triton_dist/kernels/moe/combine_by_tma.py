@@ -40,10 +40,12 @@ def plan_of_combine(routing: Routing, row_bytes: int) -> CombinePlan | None:
 
 def _lanes(plan: CombinePlan, routing: Routing, lines: int, lanes: int, buffer: int) -> _Lanes:
     """*Collective* the first time."""
+    from triton_dist.kernels.moe.rounds_hopper import DEPTH
+
     comm = routing.comm
     assert comm is not None
     name = f"moe combine by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, buffer {buffer}"
-    slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines)
+    slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines, int(DEPTH.value))
     memory = comm.own(RoundsMemory)
     return _Lanes(slots, flags, memory.distances(slots), memory.distances(flags), memory.rounds(name, lanes))
 

@@ -15,6 +15,8 @@ from triton_dist.kernels.moe.combine import make_slots as make_slots_of_combine
 from triton_dist.kernels.moe.dispatch import make_slots as make_slots_of_dispatch
 from triton_dist.kernels.moe.gathered_routing import workspace as workspace_of_routing
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import workspace as workspace_of_scattering
+from triton_dist.kernels.moe.tokens import make_slots as make_slots_of_tokens
+from triton_dist.kernels.moe.tokens import make_slots_of_sums
 
 __all__ = ["BETWEEN_HOSTS", "RESERVE", "Experts"]
 
@@ -60,6 +62,16 @@ def _combine(comm: Communicator, of: Experts) -> None:
     make_slots_of_combine(comm, "reserve", y, of.routing(comm))
 
 
+def _dispatch_tokens(comm: Communicator, of: Experts) -> None:
+    x = torch.empty(0, of.hidden, dtype=of.dtype, device=comm.world.device)
+    make_slots_of_tokens(comm, "reserve", x, of.scales, of.routing(comm))
+
+
+def _combine_tokens(comm: Communicator, of: Experts) -> None:
+    y = torch.empty(0, of.hidden, dtype=of.result, device=comm.world.device)
+    make_slots_of_sums(comm, "reserve", y, of.routing(comm))
+
+
 def _gather_routing(comm: Communicator, of: Experts) -> None:
     workspace_of_routing(comm, of.max_tokens, of.top_k)
 
@@ -79,11 +91,13 @@ def _grouped_gemm_reduce_scatter(comm: Communicator, of: Experts) -> None:
 RESERVE = {
     "dispatch": _dispatch,
     "combine": _combine,
+    "dispatch_tokens": _dispatch_tokens,
+    "combine_tokens": _combine_tokens,
     "gather_routing": _gather_routing,
     "all_gather_grouped_gemm": _all_gather_grouped_gemm,
     "grouped_gemm_reduce_scatter": _grouped_gemm_reduce_scatter,
 }
 """What makes the workspace of calls with such sizes. *Collective.*"""
 
-BETWEEN_HOSTS = "dispatch", "combine"
+BETWEEN_HOSTS = "dispatch", "combine", "dispatch_tokens", "combine_tokens"
 """Those of them that members on several hosts can make."""

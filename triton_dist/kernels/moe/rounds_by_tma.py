@@ -67,25 +67,28 @@ class _Lanes(NamedTuple):
     done: torch.Tensor
 
 
-def slots_of_lanes(communicator: Communicator, name: str, lanes: int, lines: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Symmetric int32: slots of so many lines for each of the last rounds, PE and lane, and their flags [n_pes, lanes].
+def slots_of_lanes(
+    communicator: Communicator, name: str, lanes: int, lines: int, depth: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Symmetric int32: slots of so many lines for each of the last ``depth`` rounds, PE and lane, and their flags
+    [n_pes, lanes].
 
     *Collective* the first time. ``name`` says all that their layout depends on.
     """
-    from triton_dist.kernels.moe.rounds_hopper import DEPTH
-
     n_pes = communicator.n_pes
-    n_words = int(DEPTH.value) * n_pes * lanes * lines * LINE_BYTES // 4
+    n_words = depth * n_pes * lanes * lines * LINE_BYTES // 4
     slots = symmetric_workspace(communicator, name, n_words)[:n_words]
     return slots, symmetric_workspace(communicator, f"{name}, flags", n_pes * lanes)
 
 
 def _lanes(plan: Plan, routing: Routing, lines: int, programs: int, buffer: int) -> _Lanes:
     """*Collective* the first time."""
+    from triton_dist.kernels.moe.rounds_hopper import DEPTH
+
     comm, lanes = routing.comm, lanes_of(plan, programs)
     assert comm is not None
     name = f"moe rounds by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, {plan.senders}, buffer {buffer}"
-    slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines)
+    slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines, int(DEPTH.value))
     memory = comm.own(RoundsMemory)
     numbers = memory.rounds(name, programs + lanes)
     return _Lanes(slots, flags, memory.distances(flags), numbers[:programs], numbers[programs:])
@@ -144,7 +147,7 @@ def dispatch_by_tma(
     scales that there are none of, they take whatever stands there.
     """
     plan, programs, has_tokens, has_scales = routing.plan, routing.num_sms, len(x) > 0, scales is not None
-    assert plan is not None
+    assert isinstance(plan, Plan)
 
     def of_headers(x: Any, scales: Any, ids: Any, weights: Any, out: Any, out_scales: Any, memory: Any) -> Any:
         return (scales if has_scales else weights), ids, weights, (out_scales if has_scales else memory), memory
@@ -158,6 +161,6 @@ def dispatch_by_tma(
 
 def make_slots(routing: Routing, row_bytes: int, n_scales: int) -> None:
     """Make the memory of dispatches by the plan of ``routing``. *Collective.*"""
-    assert routing.plan is not None
+    assert isinstance(routing.plan, Plan)
     header_slots(routing, n_scales, routing.num_sms, routing.plan.headers, 0)
     _lanes(routing.plan, routing, row_bytes // LINE_BYTES, routing.num_sms, 0)

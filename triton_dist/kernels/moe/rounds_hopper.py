@@ -27,7 +27,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import (
+    acquire,
+    fence_async_proxy,
+    signal_peer,
+    store_nothing,
+    stores_complete,
+)
 
 __all__ = [
     "DEPTH",
@@ -109,14 +115,6 @@ class Ring(NamedTuple):
 
     rows: Any
     full: Any
-
-
-@gluon.jit
-def _store_nothing():
-    """Close an empty group of bulk copies in place of that of a row: every row has as many groups."""
-    gl.inline_asm_elementwise(
-        "cp.async.bulk.commit_group; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
 
 
 @gluon.jit
@@ -253,14 +251,14 @@ def _send(
                             if goes[distance - 1] >> (j - AHEAD) & 1 != 0:
                                 _store(peers[distance - 1], slot + j - AHEAD, ring, filled)
                             else:
-                                _store_nothing()
+                                store_nothing()
                         filled += 1
                         if filled == STAGES:
                             filled = 0
                             phase ^= 1
                     elif CONFIG.split:  # every batch has as many groups
                         for _ in gl.static_range(1, N):
-                            _store_nothing()
+                            store_nothing()
             if CONFIG.split:
                 if issued >= 0:
                     stores_complete(BATCH_GROUPS)
@@ -300,7 +298,7 @@ def _copy(
                 if to[k] >= 0:
                     _store(out, to[k], ring, filled)
                 else:
-                    _store_nothing()
+                    store_nothing()
             filled += 1
             if filled == STAGES:
                 filled = 0

@@ -1,5 +1,5 @@
-"""What goes by TMA in rounds, dispatches (``rounds_hopper.py``) and combines (``combine_hopper.py``), and how a
-multiprocessor works then."""
+"""What goes by TMA in rounds, and how a multiprocessor works then: dispatches (``rounds_hopper.py``) and combines
+(``combine_hopper.py``), and those of tokens that go once to each PE (``tokens_hopper.py``)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = [
     "LINE_BYTES",
     "CombinePlan",
     "Plan",
+    "TokensPlan",
     "combine_plan_for",
     "combine_plan_of",
     "lanes_of",
@@ -19,6 +20,10 @@ __all__ = [
     "plan_for",
     "plan_of",
     "stages_of",
+    "sums_plan_for",
+    "sums_plan_of",
+    "tokens_plan_for",
+    "tokens_plan_of",
 ]
 
 LINE_BYTES = 128
@@ -103,6 +108,46 @@ def combine_plan_for(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | No
     box = min(lines_in_memory(row_bytes // LINE_BYTES), _SUMMED_LINES)
     pairs = min(_OF_A_COMBINE // (2 * box * LINE_BYTES), 2 * _STAGES[1])
     return CombinePlan(box, pairs - pairs // 2, pairs // 2, 4 if top_k > 8 else 8)
+
+
+class TokensPlan(NamedTuple):
+    """How a multiprocessor moves tokens that go once to each PE, or their sums: rows of its rings, of what this PE has
+    and of what comes."""
+
+    sent: int
+    received: int
+
+
+def tokens_plan_of(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None:
+    """The plan of tokens that go once to each PE; None if load and store take them. TMA takes what :func:`plan_of`
+    says."""
+    return tokens_plan_for(n_pes, top_k, row_bytes) if _is_hopper() else None
+
+
+def tokens_plan_for(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None:
+    """As :func:`tokens_plan_of`, on a Hopper GPU."""
+    if not _takes(n_pes, top_k, row_bytes):
+        return None
+    return _rings_of(row_bytes, 3)
+
+
+def _rings_of(row_bytes: int, sevenths: int) -> TokensPlan:
+    """Rings of as many rows as there is room for, of which so many sevenths send."""
+    stages = min(_SHARED // (lines_in_memory(row_bytes // LINE_BYTES) * LINE_BYTES), 2 * _STAGES[1])
+    sent = max(stages * sevenths // 7, 2)
+    return TokensPlan(sent, stages - sent)
+
+
+def sums_plan_of(n_pes: int, row_bytes: int) -> TokensPlan | None:
+    """How TMA brings back rows of tokens that went once to each PE, up to 16 KB; None if load and store do."""
+    return sums_plan_for(n_pes, row_bytes) if _is_hopper() else None
+
+
+def sums_plan_for(n_pes: int, row_bytes: int) -> TokensPlan | None:
+    """As :func:`sums_plan_of`, on a Hopper GPU."""
+    if not _takes(n_pes, 1, row_bytes) or row_bytes > _SUMMED_LINES * LINE_BYTES:
+        return None
+    return _rings_of(row_bytes, 2)  # of a token a row comes from each of its PEs, and one is sent
 
 
 def _is_hopper() -> bool:

@@ -11,7 +11,17 @@ from triton.experimental.gluon import language as gl
 from triton_dist.language import CMP_GE
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["acquire", "clock", "fence_async_proxy", "nanoseconds", "signal_peer", "stores_complete", "wait_peers"]
+__all__ = [
+    "acquire",
+    "clock",
+    "fence_async_proxy",
+    "nanoseconds",
+    "signal_peer",
+    "store_nothing",
+    "stores_complete",
+    "wait_for_previous",
+    "wait_peers",
+]
 
 
 @gluon.jit
@@ -54,9 +64,23 @@ def stores_complete(but: gl.constexpr = 0):
 
 
 @gluon.jit
+def store_nothing():
+    """Close an empty group of bulk copies in place of that of a store, so that a wait may count groups."""
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.commit_group; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
 def fence_async_proxy():
     """Make what an acquire has made visible to ordinary loads visible to TMA loads."""
     gl.inline_asm_elementwise("fence.proxy.async; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def wait_for_previous():
+    """Wait for the end of the kernel in front, if this one has begun before it (``dependent_launch.py``)."""
+    gl.inline_asm_elementwise("griddepcontrol.wait; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit

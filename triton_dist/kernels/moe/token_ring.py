@@ -1,0 +1,253 @@
+"""Rings of rows in shared memory between a warp that loads and what takes them, for kernels that move tokens by TMA.
+
+``tokens_hopper.py`` and ``token_sums_hopper.py`` use them. A multiprocessor has one program, which is a lane: it
+exchanges with the program of its number on every PE, batches of 8 tokens in turn with the other programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.flags import signal_peer
+from triton_dist.kernels.moe.rounds_hopper import LINE
+from triton_dist.kernels.moe.token_batches import header_words
+
+__all__ = [
+    "BATCH",
+    "DEPTH",
+    "GATE",
+    "LATE",
+    "Ring",
+    "Route",
+    "TokensConfig",
+    "anywhere",
+    "comes_of",
+    "done_round",
+    "fill",
+    "fill_batch",
+    "goes_of",
+    "lag_of",
+    "let_fill",
+    "make_barriers",
+    "make_ring",
+    "rounds_of",
+    "signal_peers",
+    "slot_of",
+    "step_of",
+    "tokens_of",
+    "wait_round",
+]
+
+BATCH = gl.constexpr(8)
+"""Tokens of a lane in a round."""
+DEPTH = gl.constexpr(8)
+"""Of the slots, in rounds. With 4 a dispatch of 4096 tokens takes half as long again; with 16 the slots do not fit into
+the L2 cache, and a combine takes a tenth longer."""
+GATE = gl.constexpr(4)
+"""A lane sends round g when it has received round g - 4 of all sources. Their flags say that they had received round
+g - 8 by then, so its slots are free."""
+LATE = gl.constexpr(4)
+"""How many tokens of the next round are stored when it is asked whether those of a round have arrived."""
+
+
+@dataclass(frozen=True)
+class TokensConfig:
+    """Constants of a launch.
+
+    Attributes:
+        n_pes: members. batches: of the tables, for each PE.
+        lines: of a row in shared memory and of the box that TMA moves, a power of two; it may end behind the row.
+        sent, received: rows of the rings, of what this PE has and of what comes.
+        tables: where the tables of ``token_batches.py`` are in the memory: tokens_of, rows_of, goes, comes.
+        top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
+        row_lines, dtype: of a combine's rows.
+    """
+
+    n_pes: int
+    batches: int
+    lines: int
+    sent: int
+    received: int
+    tables: tuple[int, int, int, int]
+    top_k: int = 1
+    local_experts: int = 1
+    max_tokens: int = 1
+    n_scales: int = 0
+    with_ids: bool = False
+    row_lines: int = 0
+    dtype: str = ""
+
+    @property
+    def box(self) -> int:
+        """As ``combine_ring.py`` calls ``lines``."""
+        return self.lines
+
+    @property
+    def header(self) -> int:
+        """Words of what goes beside a row: scales, ids and weights."""
+        return header_words(self.top_k, self.n_scales, self.with_ids)
+
+
+class Route(NamedTuple):
+    """Where rows go.
+
+    Attributes:
+        me: rank of this PE. n_tokens: of this PE.
+        tokens_of, comes: int32, goes: int64, as of ``token_batches.py``.
+        flags: symmetric int32 [n_pes, lanes]. distances: int64 [n_pes], bytes from there to a peer's.
+    """
+
+    me: Any
+    n_tokens: Any
+    tokens_of: Any
+    goes: Any
+    comes: Any
+    flags: Any
+    distances: Any
+
+
+class Ring(NamedTuple):
+    """Rows in shared memory, [stages, 1, lines, 32] words; barriers of each say that it is full, and empty."""
+
+    rows: Any
+    full: Any
+    empty: Any
+
+
+@gluon.jit
+def make_barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr = 1):
+    """So many mbarriers, at each of which ``COUNT`` arrive."""
+    found = gl.allocate_shared_memory(gl.int64, [NUMBER, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(NUMBER):
+        mbarrier.init(found.index(i), count=COUNT)
+    return found
+
+
+@gluon.jit
+def make_ring(like, STAGES: gl.constexpr, CONFIG: gl.constexpr, TAKEN: gl.constexpr = 1):
+    """A ring, each row of which is released ``TAKEN`` times."""
+    rows = gl.allocate_shared_memory(gl.int32, [STAGES, 1, CONFIG.lines, LINE], like.layout)
+    return Ring(rows, make_barriers(STAGES), make_barriers(STAGES, TAKEN))
+
+
+@gluon.jit
+def step_of(stage, phase, STAGES: gl.constexpr):
+    """The stage behind this one, and the parity with which it is full."""
+    last = stage == STAGES - 1
+    return gl.where(last, 0, stage + 1), gl.where(last, phase ^ 1, phase)
+
+
+@gluon.jit
+def fill(rows, row, ring, stage, phase, STAGES: gl.constexpr, CONFIG: gl.constexpr):
+    """Load a row into the ring. Lines behind the row are zeros, and count as loaded."""
+    mbarrier.wait(ring.empty.index(stage), phase ^ 1)
+    full = ring.full.index(stage)
+    mbarrier.expect(full, CONFIG.lines * (LINE * 4))
+    tma.async_load(rows, [row, 0, 0], full, ring.rows.index(stage))
+    return step_of(stage, phase, STAGES)
+
+
+@gluon.jit
+def fill_batch(rows, row, bits, ring, stage, phase, STAGES: gl.constexpr, CONFIG: gl.constexpr):
+    """Load those of the rows from ``row`` on whose bit is set."""
+    for j in range(BATCH):
+        if (bits >> j) & 1 != 0:
+            stage, phase = fill(rows, row + j, ring, stage, phase, STAGES, CONFIG)
+    return stage, phase
+
+
+@gluon.constexpr_function
+def lag_of(stages):
+    """How many rows a warp has stored further when it lets the stage of one be filled again."""
+    return 2 if stages > 4 else 1
+
+
+@gluon.jit
+def let_fill(ring, stage, stored, STAGES: gl.constexpr):
+    """Let the stage be filled again that was stored some rows ago, of ``stored`` in all; TMA has read it."""
+    LAG: gl.constexpr = lag_of(STAGES)
+    gl.barrier()
+    old = gl.where(stage >= LAG, stage - LAG, stage - LAG + STAGES)
+    mbarrier.arrive(ring.empty.index(old), pred=stored >= LAG)
+
+
+@gluon.jit
+def signal_peers(route, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Tell all peers of each round that has arrived. A release waits for what the multiprocessor has stored, some
+    microseconds, so a warp does nothing else.
+
+    The warp that stores is less than ``DEPTH`` rounds ahead: it sends round g when peers have sent round g - 4, which
+    they do when they have received round g - 8 of this PE.
+    """
+    N: gl.constexpr = CONFIG.n_pes
+    for i in range(rounds):
+        wait_round(stored, i)
+        for distance in range(1, N):
+            there = gl.load(route.distances + (route.me + distance) % N)
+            signal_peer(route.flags + route.me * lanes + lane, there, first + i)
+
+
+@gluon.jit
+def wait_round(done, i):
+    """Wait for what is :func:`done_round`."""
+    mbarrier.wait(done.index(i & (DEPTH - 1)), i // DEPTH & 1)
+
+
+@gluon.jit
+def done_round(done, i):
+    """A round of a launch, counted from 0, is done. There is a barrier for each of the last ``DEPTH``."""
+    gl.barrier()
+    mbarrier.arrive(done.index(i & (DEPTH - 1)))
+
+
+# ---- what the tables say
+
+
+@gluon.jit
+def tokens_of(route, rank):
+    return gl.load(route.tokens_of + rank)
+
+
+@gluon.jit
+def rounds_of(route, lanes, CONFIG: gl.constexpr):
+    """How many rounds all PEs make: as many as the one with the most tokens needs."""
+    N: gl.constexpr = CONFIG.n_pes
+    most = tokens_of(route, 0)
+    for rank in gl.static_range(1, N):
+        most = gl.maximum(most, tokens_of(route, rank))
+    return gl.maximum(gl.cdiv(gl.cdiv(most, BATCH), lanes), 1)
+
+
+@gluon.jit
+def goes_of(route, batch):
+    """Where the tokens of a batch of this PE go: a byte of bits for each rank."""
+    return gl.load(route.goes + batch, mask=batch * BATCH < route.n_tokens, other=0)
+
+
+@gluon.jit
+def anywhere(goes, CONFIG: gl.constexpr):
+    """The bits of the tokens of a batch that go to any PE. Bytes of ranks that there are not hold anything."""
+    bits = goes & 255
+    N: gl.constexpr = CONFIG.n_pes
+    for rank in gl.static_range(1, N):
+        bits = bits | ((goes >> (8 * rank)) & 255)
+    return bits.to(gl.int32)
+
+
+@gluon.jit
+def comes_of(route, source, batch, CONFIG: gl.constexpr):
+    """The row and the bits of a batch of a source; 0 behind the last one."""
+    there = batch * BATCH < tokens_of(route, source)
+    return gl.load(route.comes + source * CONFIG.batches + batch, mask=there, other=0)
+
+
+@gluon.jit
+def slot_of(number, sender, lanes, lane, CONFIG: gl.constexpr):
+    """The slot of the first token of a lane's batch, in round ``number``, from the rank ``sender``."""
+    return (((number & (DEPTH - 1)) * CONFIG.n_pes + sender) * lanes + lane) * BATCH

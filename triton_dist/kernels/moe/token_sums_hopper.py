@@ -1,0 +1,240 @@
+"""Rows back to the PEs of their tokens in rounds, by TMA, and added up there. For Hopper GPUs.
+
+The way back of ``tokens_hopper.py``, by the tables of its dispatch: a PE has one row of a token, and sends it to the
+token's slot on its PE. A program has four warps that move rows, and eight that add:
+
+- One warp loads the rows of peers' tokens into a ring, and one stores them to the tokens' slots. When all of a round
+  have arrived, which that one knows while it stores the next one, a third releases a flag on every PE: the number of
+  the round.
+- One warp loads the rows of the PE's own tokens that stay, and, behind the flags, those that peers have sent.
+- Two teams of four warps add these in float32, in the order of ranks, every second token each, and store the sums.
+
+Slots are used again after eight rounds, without credits (``GATE``). Nothing is cleared: flags only grow.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, store_nothing, stores_complete
+from triton_dist.kernels.moe.combine_ring import layout_of, lower_of, release, upper_of, words_of, zeros
+from triton_dist.kernels.moe.rounds_hopper import LINE
+from triton_dist.kernels.moe.token_ring import (
+    BATCH,
+    DEPTH,
+    GATE,
+    LATE,
+    Route,
+    comes_of,
+    done_round,
+    fill,
+    goes_of,
+    lag_of,
+    let_fill,
+    make_barriers,
+    make_ring,
+    rounds_of,
+    signal_peers,
+    slot_of,
+    step_of,
+    wait_round,
+)
+
+__all__ = ["moe_combine_tokens_by_tma"]
+
+TEAMS = gl.constexpr(2)
+"""Of four warps each, which add up tokens in turn: one waits for the words of a row while another adds."""
+
+
+@gluon.jit
+def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Load the rows of peers' tokens: of each round those of the next PE, then of the one behind it, and so on."""
+    N: gl.constexpr = CONFIG.n_pes
+    OTHERS: gl.constexpr = N - 1
+    stage, phase = 0, 0
+    ahead = comes_of(route, (route.me + 1) % N, lane, CONFIG)
+    for step in range(rounds * OTHERS):
+        bits, row = ahead & 255, ahead >> 8
+        after = step + 1
+        ahead = comes_of(route, (route.me + 1 + after % OTHERS) % N, after // OTHERS * lanes + lane, CONFIG)
+        for j in range(BATCH):
+            if (bits >> j) & 1 != 0:
+                stage, phase = fill(y, row, ring, stage, phase, CONFIG.sent, CONFIG)
+                row += 1
+
+
+@gluon.jit
+def _store_sent(peers, route, ring, received, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Store the rows of peers' tokens to the slots of these."""
+    N: gl.constexpr = CONFIG.n_pes
+    STAGES: gl.constexpr = CONFIG.sent
+    LAG: gl.constexpr = lag_of(CONFIG.sent)
+    GROUPS: gl.constexpr = LATE
+    stage, phase, number = 0, 0, 0
+    ahead = comes_of(route, (route.me + 1) % N, lane, CONFIG)
+    for i in range(rounds):
+        if i >= GATE:
+            wait_round(received, i - GATE)
+        slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
+        for distance in gl.static_range(1, N):
+            bits = ahead & 255
+            if distance < N - 1:
+                ahead = comes_of(route, (route.me + distance + 1) % N, i * lanes + lane, CONFIG)
+            else:
+                ahead = comes_of(route, (route.me + 1) % N, (i + 1) * lanes + lane, CONFIG)
+            for j in range(BATCH):
+                if (bits >> j) & 1 != 0:
+                    mbarrier.wait(ring.full.index(stage), phase)
+                    tma.async_store(peers[distance - 1], [slot + j, 0, 0], ring.rows.index(stage))
+                    tma.store_wait(LAG)
+                    let_fill(ring, stage, number, STAGES)
+                    number += 1
+                    stage, phase = step_of(stage, phase, STAGES)
+                else:  # every round has as many groups
+                    store_nothing()
+                if (distance == 1) & (j == LATE - 1) & (i >= 1):  # by now the round in front has arrived, or soon
+                    stores_complete(GROUPS)
+                    done_round(stored, i - 1)
+    stores_complete()
+    done_round(stored, rounds - 1)
+
+
+@gluon.jit
+def _load_received(y, slots, route, ring, acquired, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Load what is added up of each token: the row that stays, then those that peers have sent, by rank."""
+    N: gl.constexpr = CONFIG.n_pes
+    stage, phase = 0, 0
+    ahead = goes_of(route, lane)
+    own = comes_of(route, route.me, lane, CONFIG) >> 8
+    for i in range(rounds):
+        goes, row = ahead, own
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        own = comes_of(route, route.me, (i + 1) * lanes + lane, CONFIG) >> 8
+        for j in range(BATCH):
+            of = goes >> j
+            if (of >> (8 * route.me)) & 1 != 0:
+                stage, phase = fill(y, row, ring, stage, phase, CONFIG.received, CONFIG)
+                row += 1
+            if j == 0:  # also of a batch without tokens: all PEs make the same rounds
+                for distance in range(1, N):  # in the order in which PEs send to this one
+                    acquire(route.flags + (route.me - distance + N) % N * lanes + lane, first + i, "sys")
+                fence_async_proxy()
+                done_round(acquired, i)
+            for rank in gl.static_range(N):
+                if ((of >> (8 * rank)) & 1 != 0) & (rank != route.me):
+                    slot = slot_of(first + i, rank, lanes, lane, CONFIG) + j
+                    stage, phase = fill(slots, slot, ring, stage, phase, CONFIG.received, CONFIG)
+
+
+@gluon.jit
+def _take(ring, stage, phase, CONFIG: gl.constexpr):
+    """The words of the next row of the ring."""
+    LAYOUT: gl.constexpr = layout_of(gl.num_warps())
+    mbarrier.wait(ring.full.index(stage), phase)
+    words = ring.rows.index(stage).load(LAYOUT)
+    stage, phase = release(ring, stage, phase, CONFIG.received)
+    return words, stage, phase
+
+
+@gluon.jit
+def _pass_over(of, ring, stage, phase, CONFIG: gl.constexpr):
+    """Leave the rows of a token to the other team; it goes where the lowest bits of the bytes of ``of`` say.
+
+    A row is released by both teams. Else one could be a lap behind or ahead of the other, where a phase of a barrier
+    looks like the one after the next.
+    """
+    N: gl.constexpr = CONFIG.n_pes
+    for rank in gl.static_range(N):
+        if (of >> (8 * rank)) & 1 != 0:
+            mbarrier.wait(ring.full.index(stage), phase)
+            gl.barrier()  # all threads have seen it
+            mbarrier.arrive(ring.empty.index(stage))
+            stage, phase = step_of(stage, phase, CONFIG.received)
+    return stage, phase
+
+
+@gluon.jit
+def _add(out, route, ring, acquired, received, rounds, lane, lanes, TEAM: gl.constexpr, CONFIG: gl.constexpr):
+    """Add up every second one of this PE's own tokens, from token ``TEAM`` of a batch on, and store them."""
+    N: gl.constexpr = CONFIG.n_pes
+    LAYOUT: gl.constexpr = layout_of(gl.num_warps())
+    LINES: gl.constexpr = CONFIG.lines
+    lines = gl.arange(0, LINES, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :, None]
+    column = gl.arange(0, LINE, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, None, :]
+    stage, phase = 0, 0
+    ahead = goes_of(route, lane)
+    for i in range(rounds):
+        goes = ahead
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        token = (i * lanes + lane) * BATCH
+        length = gl.maximum(gl.minimum(route.n_tokens - token, BATCH), 0)
+        for pair in range(gl.cdiv(length, TEAMS)):
+            j = pair * TEAMS + TEAM
+            for before in gl.static_range(TEAM):
+                stage, phase = _pass_over(goes >> (j - TEAM + before), ring, stage, phase, CONFIG)
+            of = goes >> j
+            if j < length:
+                own = gl.zeros([1, LINES, LINE], gl.int32, LAYOUT)
+                if (of >> (8 * route.me)) & 1 != 0:
+                    own, stage, phase = _take(ring, stage, phase, CONFIG)
+                lower, upper = zeros(CONFIG), zeros(CONFIG)
+                for rank in gl.static_range(N):
+                    if (of >> (8 * rank)) & 1 != 0:
+                        words = own
+                        if rank != route.me:
+                            words, stage, phase = _take(ring, stage, phase, CONFIG)
+                        lower += lower_of(words, CONFIG)
+                        upper += upper_of(words, CONFIG)
+                row = out + gl.to_tensor(token + j).to(gl.int64) * (CONFIG.row_lines * LINE)
+                gl.store(row + lines * LINE + column, words_of(lower, upper, CONFIG), mask=lines < CONFIG.row_lines)
+            for behind in gl.static_range(TEAM + 1, TEAMS):
+                if j - TEAM + behind < length:
+                    stage, phase = _pass_over(goes >> (j - TEAM + behind), ring, stage, phase, CONFIG)
+        # All that came in this round has been in the ring, and its flags are acquired, also if nothing came.
+        wait_round(acquired, i)
+        done_round(received, i)
+
+
+@gluon.jit(do_not_specialize=["n_tokens", "me"])
+def moe_combine_tokens_by_tma(
+    y, out, memory, slots, a, b, c, d, e, f, g, n_tokens, flags, distances, rounds, me, CONFIG: gl.constexpr
+):  # fmt: skip
+    """Add up the rows of tokens.
+
+    Args:
+        y, slots, a, b, …: descriptors of [rows, lines of a row, 32] int32 words: of this PE's rows, of its slots, and
+            of the slots of the next PE (a), the one after it (b), and so on.
+        out: int32 [T, words of a row]. memory: of the dispatch's result, with its tables.
+        rounds: int32 for each program, the last round.
+    """
+    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    all_peers = (a, b, c, d, e, f, g)
+    peers = all_peers[:OTHERS]
+    goes = (memory + CONFIG.tables[2]).to(gl.int64).to(gl.pointer_type(gl.int64))
+    route = Route(
+        me, n_tokens, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances
+    )  # fmt: skip
+    lane, lanes = gl.program_id(0), gl.num_programs(0)
+    first = gl.load(rounds + lane) + 1
+    n = rounds_of(route, lanes, CONFIG)
+    sent = make_ring(y, CONFIG.sent, CONFIG)
+    found = make_ring(y, CONFIG.received, CONFIG, TEAMS)
+    acquired = make_barriers(DEPTH)
+    received = make_barriers(DEPTH, TEAMS)
+    stored = make_barriers(DEPTH)
+    gl.warp_specialize(
+        [
+            (_add, (out, route, found, acquired, received, n, lane, lanes, 0, CONFIG)),
+            (_add, (out, route, found, acquired, received, n, lane, lanes, 1, CONFIG)),
+            (_load_to_send, (y, route, sent, n, lane, lanes, CONFIG)),
+            (_store_sent, (peers, route, sent, received, stored, first, n, lane, lanes, CONFIG)),
+            (_load_received, (y, slots, route, found, acquired, first, n, lane, lanes, CONFIG)),
+            (signal_peers, (route, stored, first, n, lane, lanes, CONFIG)),
+        ],
+        [4, 1, 1, 1, 1],
+        [200, 64, 96, 64, 64],
+    )
+    gl.store(rounds + lane, first + n - 1)

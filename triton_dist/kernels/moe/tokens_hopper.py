@@ -1,0 +1,218 @@
+"""Tokens to PEs in rounds, moved by TMA through shared memory, once to each PE. For Hopper GPUs.
+
+A first kernel (``token_batches.py``) has told all PEs which tokens go where. A program here has five warps that move
+rows, and four that move what goes with them (``token_headers.py``) meanwhile:
+
+- One warp loads the PE's own tokens into a ring, and one stores each to the slots of the PEs that it goes to, and to
+  the result if it stays. When all of a batch have arrived, which that one knows while it stores the next, a third
+  releases a flag on every PE: the number of the round.
+- One warp loads, behind the flag of each source, the tokens that have come to the slots, and one stores them to the
+  result, where they lie in the order of sources and tokens.
+
+Rings let a warp that loads be ahead of the one that stores across batches, so nothing drains between them. Slots are
+used again after eight rounds, without credits (``GATE``). Nothing is cleared: flags only grow.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.flags import (
+    acquire,
+    fence_async_proxy,
+    store_nothing,
+    stores_complete,
+    wait_for_previous,
+)
+from triton_dist.kernels.moe.token_headers import Headers, move_headers
+from triton_dist.kernels.moe.token_ring import (
+    BATCH,
+    DEPTH,
+    GATE,
+    LATE,
+    Route,
+    anywhere,
+    comes_of,
+    done_round,
+    fill_batch,
+    goes_of,
+    lag_of,
+    let_fill,
+    make_barriers,
+    make_ring,
+    rounds_of,
+    signal_peers,
+    slot_of,
+    step_of,
+    wait_round,
+)
+
+__all__ = ["moe_dispatch_tokens_by_tma"]
+
+
+@gluon.jit
+def _load_own(x, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Load this PE's tokens that go anywhere."""
+    stage, phase = 0, 0
+    ahead = goes_of(route, lane)
+    for i in range(rounds):
+        bits = anywhere(ahead, CONFIG)
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        token = (i * lanes + lane) * BATCH
+        stage, phase = fill_batch(x, token, bits, ring, stage, phase, CONFIG.sent, CONFIG)
+
+
+@gluon.jit
+def _store_own(out, peers, route, ring, received, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Store this PE's tokens to the slots of their PEs, and to the result those that stay."""
+    N: gl.constexpr = CONFIG.n_pes
+    STAGES: gl.constexpr = CONFIG.sent
+    UNREAD: gl.constexpr = lag_of(CONFIG.sent) * N
+    GROUPS: gl.constexpr = LATE * N
+    stage, phase, number = 0, 0, 0
+    ahead = goes_of(route, lane)
+    stay = comes_of(route, route.me, lane, CONFIG)
+    for i in range(rounds):
+        goes, row = ahead, stay >> 8
+        bits = anywhere(ahead, CONFIG)
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        stay = comes_of(route, route.me, (i + 1) * lanes + lane, CONFIG)
+        if i >= GATE:
+            wait_round(received, i - GATE)
+        slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
+        for j in range(BATCH):
+            if (bits >> j) & 1 != 0:
+                mbarrier.wait(ring.full.index(stage), phase)
+                for distance in gl.static_range(1, N):
+                    if (goes >> (8 * ((route.me + distance) % N) + j)) & 1 != 0:
+                        tma.async_store(peers[distance - 1], [slot + j, 0, 0], ring.rows.index(stage))
+                    else:
+                        store_nothing()
+                if (goes >> (8 * route.me + j)) & 1 != 0:
+                    tma.async_store(out, [row, 0, 0], ring.rows.index(stage))
+                    row += 1
+                else:
+                    store_nothing()
+                tma.store_wait(UNREAD)
+                let_fill(ring, stage, number, STAGES)
+                number += 1
+                stage, phase = step_of(stage, phase, STAGES)
+            else:  # every batch has as many groups
+                for _ in gl.static_range(N):
+                    store_nothing()
+            if (j == LATE - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
+                stores_complete(GROUPS)
+                done_round(stored, i - 1)
+    stores_complete()
+    done_round(stored, rounds - 1)
+
+
+@gluon.jit
+def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Load the tokens that come."""
+    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    stage, phase = 0, 0
+    ahead = comes_of(route, _source(route, 0, CONFIG), lane, CONFIG)
+    for step in range(rounds * OTHERS):
+        i = step // OTHERS
+        source = _source(route, step, CONFIG)
+        bits = ahead & 255
+        after = step + 1
+        ahead = comes_of(route, _source(route, after, CONFIG), after // OTHERS * lanes + lane, CONFIG)
+        acquire(route.flags + source * lanes + lane, first + i, "sys")
+        fence_async_proxy()
+        slot = slot_of(first + i, source, lanes, lane, CONFIG)
+        stage, phase = fill_batch(slots, slot, bits, ring, stage, phase, CONFIG.received, CONFIG)
+        if step % OTHERS == OTHERS - 1:
+            done_round(acquired, i)
+
+
+@gluon.jit
+def _source(route, step, CONFIG: gl.constexpr):
+    """Whose batch is the ``step``-th: of each round in the order in which PEs send to this one."""
+    N: gl.constexpr = CONFIG.n_pes
+    return (route.me - 1 - step % (N - 1) + N) % N
+
+
+@gluon.jit
+def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Store the tokens that come to the result."""
+    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    STAGES: gl.constexpr = CONFIG.received
+    LAG: gl.constexpr = lag_of(CONFIG.received)
+    stage, phase, number = 0, 0, 0
+    ahead = comes_of(route, _source(route, 0, CONFIG), lane, CONFIG)
+    for step in range(rounds * OTHERS):
+        i = step // OTHERS
+        bits, row = ahead & 255, ahead >> 8
+        after = step + 1
+        ahead = comes_of(route, _source(route, after, CONFIG), after // OTHERS * lanes + lane, CONFIG)
+        for j in range(BATCH):
+            if (bits >> j) & 1 != 0:
+                mbarrier.wait(ring.full.index(stage), phase)
+                tma.async_store(out, [row, 0, 0], ring.rows.index(stage))
+                row += 1
+                tma.store_wait(LAG)
+                let_fill(ring, stage, number, STAGES)
+                number += 1
+                stage, phase = step_of(stage, phase, STAGES)
+        if step % OTHERS == OTHERS - 1:
+            # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
+            wait_round(acquired, i)
+            done_round(received, i)
+    stores_complete()
+
+
+@gluon.jit(do_not_specialize=["n_tokens", "me", "capacity"])
+def moe_dispatch_tokens_by_tma(
+    x, out, ids, weights, scales, out_ids, out_weights, out_scales, memory, slots, a, b, c, d, e, f, g, n_tokens,
+    flags, distances, rounds, calls, headers, header_flags, header_distances, header_flag_distances, capacity, me,
+    CONFIG: gl.constexpr,
+):  # fmt: skip
+    """Move the tokens of a dispatch.
+
+    Args:
+        x, out, slots, a, b, …: descriptors of [rows, lines of a row, 32] int32 words: of this PE's tokens, of the
+            result, of its slots, and of the slots of the next PE (a), the one after it (b), and so on.
+        memory: of the result, with its tables.
+        rounds, calls: int32 for each program, the last round, and the last call.
+        ids, weights, …, headers, …: of :class:`Headers`.
+    """
+    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    all_peers = (a, b, c, d, e, f, g)
+    peers = all_peers[:OTHERS]
+    goes = (memory + CONFIG.tables[2]).to(gl.int64).to(gl.pointer_type(gl.int64))
+    route = Route(
+        me, n_tokens, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances
+    )  # fmt: skip
+    lane, lanes = gl.program_id(0), gl.num_programs(0)
+    first = gl.load(rounds + lane) + 1
+    call = gl.load(calls + lane) + 1
+    of = Headers(
+        ids, weights, scales, out_ids, out_weights, out_scales, memory + CONFIG.tables[1], capacity, headers,
+        header_flags, header_distances, header_flag_distances,
+    )  # fmt: skip
+    own = make_ring(x, CONFIG.sent, CONFIG)
+    found = make_ring(x, CONFIG.received, CONFIG)
+    acquired = make_barriers(DEPTH)
+    received = make_barriers(DEPTH)
+    stored = make_barriers(DEPTH)
+    wait_for_previous()
+    n = rounds_of(route, lanes, CONFIG)
+    gl.warp_specialize(
+        [
+            (move_headers, (of, route, call, lane, lanes, CONFIG)),
+            (_load_own, (x, route, own, n, lane, lanes, CONFIG)),
+            (_store_own, (out, peers, route, own, received, stored, first, n, lane, lanes, CONFIG)),
+            (_load_received, (slots, route, found, acquired, first, n, lane, lanes, CONFIG)),
+            (_store_received, (out, route, found, acquired, received, n, lane, lanes, CONFIG)),
+            (signal_peers, (route, stored, first, n, lane, lanes, CONFIG)),
+        ],
+        [1, 1, 1, 1, 1],
+        [64, 96, 64, 64, 64],
+    )
+    gl.store(rounds + lane, first + n - 1)
+    gl.store(calls + lane, call)
