@@ -81,6 +81,8 @@ SLOW = (
         "moe_rounds_tma-3-moe_rounds_tma_boxes",
     ),
     *("moe_rounds_tma-3-moe_rounds_tma_in_public", "moe_rounds_tma-3-moe_rounds_tma_are_reserved"),
+    *("moe_tokens-2-moe_tokens_compiled", "moe_tokens-3-moe_tokens_compiled", "moe_tokens-3-moe_tokens_opcheck"),
+    *("moe_tokens-2-moe_tokens_tma_routings", "moe_tokens-3-moe_tokens_gradients"),
     *("moe-2-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
     *("moe_backward-4", "moe_backward-2-backward_opcheck", "moe_backward-2-backward_of_slices_opcheck"),
     "moe_backward-2-backward_compiled",

@@ -2,7 +2,8 @@
 
 A case is the bytes of a row, how many choices a token has, PEs, SMs, and scales of a row: ``7168-8-2-24-56``. Writes
 the PTX of the kernel that moves tokens, of the one in front, ``tables-…``, and of a combine of bfloat16 rows of up to
-16 KB, ``combine-…``, by the host's code, to FOLDER.
+16 KB, ``combine-…``, by the host's code, to FOLDER. ``7168-8-2-24-56-rows`` moves neither ids nor weights, and is no
+more.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ EXPERTS, MAX_TOKENS = 64, 256
 
 
 def run_case(folder: Path, case: str) -> None:
-    row_bytes, top_k, n_pes, programs, n_scales = map(int, case.split("-"))
+    row_bytes, top_k, n_pes, programs, n_scales = map(int, case.split("-")[:5])
+    only_rows = case.endswith("-rows")
     comm: Any = SimpleNamespace(n_pes=n_pes, my_rank=1, peer=lambda tensor, rank: tensor)
     memory = rounds_by_tma.RoundsMemory(comm)
     comm.own = lambda kind: memory
@@ -38,10 +40,12 @@ def run_case(folder: Path, case: str) -> None:
     routing = Routing(ids, ids.float(), *sizes, comm=comm, num_sms=programs, plan=plan)
     x, out = torch.zeros(2, 1024, row_bytes, dtype=torch.uint8).view(torch.float8_e4m3fn)
     scales = torch.zeros(1024, n_scales) if n_scales else None
-    beside = Beside(ids, routing.weights, scales)
+    beside = Beside(None, None, scales) if only_rows else Beside(ids, routing.weights, scales)
     tables = torch.zeros(tables_of(routing).words, dtype=torch.int32)
     write_code_to(folder, case)
     tokens_by_tma.move_tokens(plan, x[:MAX_TOKENS], routing, beside, out, beside, tables, 0)
+    if only_rows:
+        return
     if (of_sums := sums_plan_for(n_pes, row_bytes)) is not None:
         write_code_to(folder, f"combine-{case}")
         y = out.view(torch.bfloat16)

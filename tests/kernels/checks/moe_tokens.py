@@ -19,6 +19,7 @@ from moe_hopper import gathered
 from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.hopper import flags
 from triton_dist.kernels.moe import (
     combine_ring,
@@ -122,6 +123,82 @@ def check_moe_tokens_are_refused(world: Any) -> None:
     assert found.topk_weights is not None and found.topk_weights.max() == 1.0
 
 
+# ---- gradients
+
+
+def check_moe_tokens_gradients(world: Any) -> None:
+    """Of tokens and of weights, against one process that has all tokens; PEs without tokens; rounds and not."""
+    me, n = world.pe, world.n_pes
+    for i, (counts, num_sms) in enumerate((([5, 3, 8], 0), ([0, 8], 2))):
+        chosen = case(world, counts, top_k=3, routing="some", seed=i, dtype=torch.float32)
+        local = chosen.num_experts // n
+        ids, factor = chosen.ids[me], torch.arange(1.0, 65.0)
+        expected, given = ([part[me].clone().requires_grad_() for part in (chosen.x, chosen.weights)] for _ in "ab")
+        total = torch.zeros_like(expected[0])
+        for pe in range(n):
+            there = (ids >= 0) & (ids // local == pe)
+            weight = (expected[1] * there).sum(dim=1, keepdim=True)
+            total = total + torch.where(there.any(dim=1, keepdim=True), expected[0] * (weight + pe), 0.0)
+        (total * factor).sum().backward()
+        found = moe.functional.dispatch_tokens(
+            given[0], ids, given[1], num_experts=chosen.num_experts, max_tokens=chosen.max_tokens, num_sms=num_sms
+        )
+        assert found.topk_weights is not None and found.topk_ids is not None
+        assert not found.x[int(found.n_rows) :].any(), "rows that no token fills are zeros"
+        y = found.x * (found.topk_weights.sum(dim=1, keepdim=True) + me)
+        out = moe.functional.combine_tokens(y, found)
+        (out * factor).sum().backward()
+        for tensor, wanted in ((out, total), (given[0].grad, expected[0].grad), (given[1].grad, expected[1].grad)):
+            assert tensor is not None and wanted is not None
+            torch.testing.assert_close(tensor, wanted)
+    with raises(ValueError, "a row for each of the"):
+        moe.functional.combine_tokens(y[:-1], found)
+    with raises(TypeError, "what dispatch_tokens returns"):
+        moe.functional.combine_tokens(y, None)  # type: ignore[arg-type]
+
+
+def check_moe_tokens_opcheck(world: Any) -> None:
+    """Schemas and fake implementations, also of what TMA moves, of which only shapes are known here."""
+    chosen = case(world, [5, 3], top_k=3, dtype=torch.float32, n_scales=2)
+    x, ids, weights = chosen.x[world.pe], chosen.ids[world.pe], chosen.weights[world.pe]
+    _, name = groups.resolve(None)
+    sizes = chosen.num_experts, 8, 8 * world.n_pes, 2, False, world.n_pes, name
+    tests = "test_schema", "test_faketensor"
+    ops: Any = torch.ops.triton_dist
+    for given in ((x, ids, weights, chosen.scales[world.pe]), (x, ids, None, None)):
+        torch.library.opcheck(ops.moe_dispatch_tokens.default, (*given, *sizes), test_utils=tests)
+    memory = ops.moe_dispatch_tokens(x, ids, weights, None, *sizes)[-1]
+    y = torch.ones(8 * world.n_pes, 64)
+    torch.library.opcheck(ops.moe_combine_tokens.default, (y, ids, memory, *sizes), test_utils=tests)
+    with as_on_a_hopper_gpu(TokensPlan(2, 2)):
+        torch.library.opcheck(
+            ops.moe_dispatch_tokens.default,
+            (x, ids, weights, None, *sizes[:4], True, *sizes[5:]),
+            test_utils=("test_faketensor",),
+        )
+
+
+def check_moe_tokens_compiled(world: Any) -> None:
+    """In one graph, with gradients."""
+    chosen = case(world, [5, 3], top_k=3, dtype=torch.float32)
+    ids, weights = chosen.ids[world.pe], chosen.weights[world.pe]
+    sizes: dict[str, Any] = {"num_experts": chosen.num_experts, "max_tokens": 8, "num_sms": 2}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        found = moe.functional.dispatch_tokens(x, ids, weights, **sizes)
+        assert found.topk_weights is not None
+        return moe.functional.combine_tokens(found.x * found.topk_weights.sum(dim=1, keepdim=True), found)
+
+    results = []
+    for function in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        x = chosen.x[world.pe].clone().requires_grad_()
+        out = function(x)
+        out.square().sum().backward()
+        results.append((out, x.grad))
+    for one, other in zip(*results, strict=True):
+        assert one is not None and torch.equal(one, other)
+
+
 # ---- by TMA
 
 LINES_OF_SUMS = 3
@@ -154,10 +231,12 @@ class Machine:
         return self.memory.pointer(array, gl.int64 if array.dtype == numpy.int64 else gl.int32)
 
 
-def move(there: Machine, plan: TokensPlan, routing: Any, given: list[dict[str, Any]], n_scales: int) -> None:
+def move(
+    there: Machine, plan: TokensPlan, routing: Any, given: list[dict[str, Any]], n_scales: int, with_ids: bool = True
+) -> None:  # fmt: skip
     """Run the kernel on all PEs, and compare what arrives with what has come by load and store."""
     memory, n, lines = there.memory, len(given), there.slots[0].shape[1]
-    used, config = memory.used, tokens_by_tma.configuration(plan, routing, lines, n_scales, True)
+    used, config = memory.used, tokens_by_tma.configuration(plan, routing, lines, n_scales, with_ids)
 
     def map_of(rows: Any) -> Any:
         return Descriptor(rows, (1, config.lines, 32))
@@ -180,6 +259,9 @@ def move(there: Machine, plan: TokensPlan, routing: Any, given: list[dict[str, A
     for me, (one, out) in enumerate(zip(given, outs, strict=True)):
         end = int(one["n_rows"][0])
         for name, array in out.items():
+            if name.startswith("topk") and not with_ids:
+                assert (array == -9).all(), f"{name} of PE {me}, which nobody has sent"
+                continue
             expected = one[f"expected_{name}"].numpy()
             if name in ("rows", "scales"):  # anything stands behind the last row
                 assert (array[end:] == -9).all(), f"{name} of PE {me} behind the last row"
@@ -263,6 +345,7 @@ def verify_all(
             modules = tokens_hopper, token_headers, token_sums_hopper, token_ring, combine_ring, rounds_hopper, flags
             with gluon_threads.interpreted(*modules):
                 move(there, plan, found.routing, given, n_scales)
+                move(there, plan, found.routing, given, n_scales, with_ids=False)
                 add_up(there, plan, found.routing, given)
         triton_dist.barrier_all()
 

@@ -109,6 +109,7 @@ WIDE_TOKENS8 = matrix(8, 1024).to(torch.float8_e4m3fn)
 RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
 IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
 WIDE_ROWS = matrix(len(IN_ROUNDS.x), 512)
+ONCE = moe.dispatch_tokens(WIDE_TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
 OF_MANY: dict[str, Any] = EXPERTS | {"max_tokens": 4 * 132}
 RECEIVED_MANY = moe.dispatch(TOKENS, IDS, WEIGHTS, **OF_MANY)
 ROUTED = moe.gather_routing(IDS, WEIGHTS, **EXPERTS)
@@ -150,6 +151,7 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
     "combine, rounds by TMA": lambda: moe.combine(WIDE_ROWS, IN_ROUNDS),
     "combine, rounds by TMA, no weights, buffer 1": lambda: moe.combine(WIDE_ROWS, IN_ROUNDS, weighted=False, buffer=1),
+    "combine_tokens by TMA": lambda: moe.combine_tokens(ONCE.x, ONCE),
     "all_gather_grouped_gemm": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED),
     "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
     "all_gather_grouped_gemm, fp8": lambda: moe.all_gather_grouped_gemm(TOKENS8, SLICE8, ROUTED, **OF_SLICES),
@@ -176,6 +178,10 @@ NEW_IN_STEPS: dict[str, Callable[[], object]] = {
     ),
     "dispatch, rounds by TMA, no tokens": lambda: moe.dispatch(
         WIDE_TOKENS[:0], IDS[:0], WEIGHTS[:0], **EXPERTS, num_sms=24
+    ),
+    "dispatch_tokens by TMA": lambda: moe.dispatch_tokens(WIDE_TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
+    "dispatch_tokens by TMA, fp8, buffer 1": lambda: moe.dispatch_tokens(
+        WIDE_TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS, num_sms=64, buffer=1
     ),
     "dispatch in halves": lambda: moe.dispatch_receive(moe.dispatch_send(TOKENS, IDS, WEIGHTS, **EXPERTS)),
     "dispatch in halves, fp8": lambda: moe.dispatch_receive(
@@ -204,6 +210,7 @@ REPEATS = {
     *("gemm_all_reduce, fused, by columns", "gemm_all_reduce, fused, without TMA", "gemm_all_reduce, fused, silu"),
     *("gemm_all_reduce, ring, fp8", "gemm_all_reduce, ring, gelu", "gemm_all_scatter, swiglu"),
     *("dispatch, fp8", "all_gather_grouped_gemm, fp8", "flash_decode, pages, fp8"),
-    *("dispatch, rounds by TMA, fp8, buffer 1", "dispatch in halves, fp8", "flash_decode_projection, 300 requests"),
+    *("dispatch_tokens by TMA, fp8, buffer 1", "dispatch, rounds by TMA, fp8, buffer 1"),
+    *("dispatch in halves, fp8", "flash_decode_projection, 300 requests"),
 }
 """Those whose kernels are another call's with another dtype, layout or activation; compiling them takes long."""

@@ -19,7 +19,7 @@ from triton_dist.kernels.gemm.operation import IN_SLICES
 
 NO_CALLS = {
     *("Communicator", "Normed", "functional", "interleave_gate_up", "reserve", "tracing", "tune"),
-    *("Combining", "Dispatched", "GatheredRouting", "Sent", "group_limited_top_k", "softmax_top_k"),
+    *("Combining", "Dispatched", "DispatchedTokens", "GatheredRouting", "Sent", "group_limited_top_k", "softmax_top_k"),
 }
 """What launches nothing of ours, or once for many calls."""
 
@@ -68,6 +68,8 @@ OTHERS: dict[str, Callable[[], object]] = {
     "dispatch_send": lambda: moe.dispatch_receive(
         moe.dispatch_send(tensors.TOKENS, tensors.IDS, tensors.WEIGHTS, **tensors.EXPERTS)
     ),
+    "dispatch_tokens": tensors.NEW_IN_STEPS["dispatch_tokens by TMA"],
+    "combine_tokens": tensors.NEW_RESULTS["combine_tokens by TMA"],
     "combine_send": lambda: moe.combine_receive(moe.combine_send(tensors.RECEIVED.x, tensors.RECEIVED)),
 }
 

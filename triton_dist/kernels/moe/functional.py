@@ -29,6 +29,7 @@ from triton_dist.kernels.moe.functional_tensor_parallel import (
     gather_routing,
     grouped_gemm_reduce_scatter,
 )
+from triton_dist.kernels.moe.functional_tokens import combine_tokens, dispatch_tokens
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched, result_of
@@ -38,7 +39,9 @@ from triton_dist.kernels.protocols.members import Members
 __all__ = [
     "all_gather_grouped_gemm",
     "combine",
+    "combine_tokens",
     "dispatch",
+    "dispatch_tokens",
     "gather_routing",
     "grouped_gemm",
     "grouped_gemm_reduce_scatter",

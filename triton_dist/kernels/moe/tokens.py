@@ -6,17 +6,21 @@ top 8 of 2 PEs that is four times as many bytes to store for a receiver, and wit
 long. Kernels that gather rows by index take these as they are. :func:`combine_tokens` returns one row for each row, and
 adds up those of a token.
 
-On Hopper GPUs these are two kernels, ``token_batches.py`` and ``tokens_hopper.py``. Elsewhere it is a ``dispatch`` in
-which each PE is one expert, whose ids and weights go as scales do.
+On Hopper GPUs a dispatch is two kernels, ``token_batches.py`` and ``tokens_hopper.py``, and a combine one,
+``token_sums_hopper.py``. Elsewhere it is a ``dispatch`` in which each PE is one expert, whose ids and weights go as
+scales do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.arguments import (
     ALGORITHMS,
     Routing,
@@ -38,19 +42,20 @@ from triton_dist.kernels.moe.token_batches import BATCH, MOST_ROWS, tables_of
 from triton_dist.kernels.moe.tokens_by_tma import Beside, combine_by_tma, dispatch_by_tma
 from triton_dist.kernels.moe.tokens_by_tma import make_slots as make_slots_by_tma
 from triton_dist.kernels.moe.tokens_by_tma import make_slots_of_sums as make_slots_of_sums_by_tma
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int, check_one_of
 from triton_dist.kernels.prepared import Prepared
 
 __all__ = [
-    *(
-        "DispatchedTokens",
-        "combine_tokens",
-        "dispatch_tokens",
-        "make_slots",
-        "make_slots_of_sums",
-        "run",
-        "run_combine",
-    ),
+    "DispatchedTokens",
+    "combine_tokens",
+    "dispatch_tokens",
+    "make_slots",
+    "make_slots_of_sums",
+    "plan_of",
+    "run",
+    "run_combine",
+    "to_ranks",
 ]
 
 
@@ -83,6 +88,7 @@ class DispatchedTokens(NamedTuple):
         return self.memory.narrow(0, tables_of(self.routing).rows_of + self.routing.members.size, 1)
 
 
+@made_again()
 def dispatch_tokens(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -135,8 +141,10 @@ def run(
     num_sms: int = 0,
     algorithm: str = "auto",
     with_ids: bool = True,
+    new: Callable[..., torch.Tensor] = torch.empty,
 ) -> DispatchedTokens:
-    """:func:`dispatch_tokens`, inside a call. Without ``with_ids`` neither ids nor weights go with the tokens."""
+    """:func:`dispatch_tokens`, inside a call. Without ``with_ids`` neither ids nor weights go with the tokens. ``new``
+    makes the rows and their scales, ``torch.empty`` or ``torch.zeros``."""
     prepared = comm.own(Prepared)
     given = [tensor for tensor in (x, ids, weights, scales) if tensor is not None]
     sizes = num_experts, max_tokens, capacity, buffer, num_sms, algorithm, with_ids, weights is None, scales is None
@@ -145,21 +153,23 @@ def run(
     if rest is not None and not records_gradients(x, weights):
         if weights is None:  # as routing_of does; without ids nobody reads them
             weights = torch.ones(ids.shape if with_ids else 0, dtype=torch.float32, device=ids.device)
-        result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids)
+        result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids, new)
         if prepared.repeat(signature, *_tensors(x, scales, result)):
             return result
     routing = _check(comm, function, x, ids, weights, num_experts, max_tokens, capacity, num_sms, algorithm)
     n_scales = check_scales(function, x, scales)
     check_int(function, "buffer", buffer, 0)
     if not isinstance(routing.plan, TokensPlan):
-        return _to_ranks(comm, x, routing, scales, n_scales, buffer, algorithm, with_ids)
+        return _to_ranks(comm, x, routing, scales, n_scales, buffer, algorithm, with_ids, new)
     compared = function, *compared_of(x, routing), n_scales, with_ids
     comm.compare(*compared)
-    result = _result_of(x, scales, routing, with_ids)
+    result = _result_of(x, scales, routing, with_ids, new)
     beside = Beside(ids, routing.weights, scales) if with_ids else Beside(None, None, scales)
     found = Beside(result.topk_ids, result.topk_weights, result.scales)
     made = dispatch_by_tma(routing.plan, x, routing, beside, result.x, found, result.memory, buffer)
-    prepared.keep(signature, made, *compared, details=routing[2:])
+    prepared.keep(
+        signature, made, *compared, details=routing[2:], new=_new_tensors(result) if weights is not None else None
+    )
     return result
 
 
@@ -170,7 +180,7 @@ def _check(
     """Check the arguments, and find the plan by which TMA moves the tokens, if it does."""
 
     def plans(comm: Communicator, x: torch.Tensor, top_k: int, num_sms: int) -> TokensPlan | None:
-        return _plan_of(comm, x, top_k, max_tokens, num_sms)
+        return plan_of(comm.n_pes, comm.grid.hosts, x, top_k, max_tokens, num_sms)
 
     routing = routing_of(
         comm, function, x, ids, weights, num_experts, max_tokens, 1, capacity, None, num_sms, algorithm, plans
@@ -179,20 +189,23 @@ def _check(
     return routing if capacity is not None else routing._replace(capacity=most)
 
 
-def _plan_of(comm: Communicator, x: torch.Tensor, top_k: int, max_tokens: int, num_sms: int) -> TokensPlan | None:
-    if not num_sms or comm.grid.hosts > 1 or comm.n_pes * max_tokens > MOST_ROWS:
+def plan_of(
+    n_pes: int, hosts: int, x: torch.Tensor, top_k: int, max_tokens: int, num_sms: int
+) -> TokensPlan | None:  # fmt: skip
+    """How TMA moves tokens like those of ``x``, if it does."""
+    if not num_sms or hosts > 1 or n_pes * max_tokens > MOST_ROWS:
         return None
-    return tokens_plan_of(comm.n_pes, top_k, x.shape[1] * x.element_size())
+    return tokens_plan_of(n_pes, top_k, x.shape[1] * x.element_size())
 
 
 def _result_of(
-    x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, with_ids: bool
-) -> DispatchedTokens:  # fmt: skip
+    x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, with_ids: bool, new: Callable[..., torch.Tensor]
+) -> DispatchedTokens:
     """Tensors for what TMA moves."""
     rows, ids = routing.capacity, routing.ids
     return DispatchedTokens(
-        x.new_empty(rows, x.shape[1]),
-        None if scales is None else scales.new_empty(rows, scales.shape[1]),
+        new(rows, x.shape[1], dtype=x.dtype, device=x.device),
+        None if scales is None else new(rows, scales.shape[1], dtype=scales.dtype, device=x.device),
         ids.new_empty(rows, ids.shape[1]) if with_ids else None,
         ids.new_empty(rows, ids.shape[1], dtype=torch.float32) if with_ids else None,
         ids.new_empty(tables_of(routing).words, dtype=torch.int32),
@@ -209,22 +222,57 @@ def _tensors(x: torch.Tensor, scales: torch.Tensor | None, result: DispatchedTok
     return *given, *(memory if tensor is None else tensor for tensor in found), memory
 
 
+def _new_tensors(result: DispatchedTokens) -> NewTensors:
+    """Those of a call, as its plan is given them by :func:`_tensors`; the result holds its ids and weights."""
+    x, scales, ids, weights, memory, routing, _ = result
+    places: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {0: (x, (4,))}
+    for number, tensor, place in ((1, scales, 7), (2, ids, 5), (3, weights, 6)):
+        if tensor is not None:
+            places[number] = tensor, (place,)
+    stand_ins = [3, 7] if scales is None else []
+    stand_ins += [5, 6] if ids is None else []
+    places[4] = memory, (*sorted(stand_ins), 8)
+    order = {number: i for i, number in enumerate(places)}
+    results = *(order.get(number) for number in range(5)), (1,), (2,)
+    made = places.values()
+    return NewTensors(
+        tuple(like(tensor) for tensor, _ in made), tuple(at for _, at in made), results,
+        partial(_dispatched, routing[2:]), lambda result: (*result[:5], *result.routing[:2]),
+    )  # fmt: skip
+
+
+def _dispatched(rest: tuple[Any, ...], parts: tuple[Any, ...]) -> DispatchedTokens:
+    x, scales, topk_ids, topk_weights, memory, ids, weights = parts
+    return DispatchedTokens(x, scales, topk_ids, topk_weights, memory, Routing(ids, weights, *rest), None)
+
+
 # ---- where TMA does not
+
+
+def ranks_of(ids: torch.Tensor, local_experts: int) -> torch.Tensor:
+    """The ranks that each token goes to, [T, top_k], each once; -1 for none, and -2 for what is no id."""
+    ranks = torch.where(ids >= 0, ids // local_experts, torch.where(ids == -1, -1, -2)).sort(dim=1).values
+    again = torch.nn.functional.pad(ranks[:, 1:] == ranks[:, :-1], (1, 0)) & (ranks >= 0)
+    return torch.where(again, -1, ranks)
+
+
+def to_ranks(routing: Routing) -> Routing:
+    """The routing of a dispatch in which each PE is one expert."""
+    ranks = ranks_of(routing.ids, routing.local_experts)
+    return routing._replace(ids=ranks, weights=torch.ones_like(routing.weights), local_experts=1, plan=None)
 
 
 def _to_ranks(
     comm: Communicator, x: torch.Tensor, routing: Routing, scales: torch.Tensor | None, n_scales: int, buffer: int,
-    algorithm: str, with_ids: bool,
+    algorithm: str, with_ids: bool, new: Callable[..., torch.Tensor],
 ) -> DispatchedTokens:  # fmt: skip
     """Dispatch to PEs, as if each were one expert. float32 holds ids exactly."""
-    ids, local, top_k = routing.ids, routing.local_experts, routing.top_k
-    homes = torch.where(ids >= 0, ids // local, torch.where(ids == -1, -1, -2)).sort(dim=1).values
-    homes[:, 1:] = torch.where((homes[:, 1:] == homes[:, :-1]) & (homes[:, 1:] >= 0), -1, homes[:, 1:])
+    ids, local, top_k, given = routing.ids, routing.local_experts, routing.top_k, to_ranks(routing)
     parts = [scales] if scales is not None else []
     sent = torch.cat([*parts, ids.float(), routing.weights], dim=1) if with_ids else scales
     found = dispatch_rows(
-        comm, x, homes, torch.ones_like(routing.weights), sent, comm.n_pes, routing.max_tokens, 1, routing.capacity,
-        None, buffer, 0, routing.num_sms, algorithm, new=torch.empty,
+        comm, x, given.ids, given.weights, sent, comm.n_pes, routing.max_tokens, 1, routing.capacity, None, buffer, 0,
+        routing.num_sms, algorithm, new=new,
     )  # fmt: skip
     if found.scales is None or not with_ids:
         return DispatchedTokens(found.x, found.scales, None, None, found.memory, routing, found)
@@ -263,6 +311,7 @@ def _by_choice(dispatched: DispatchedTokens) -> Dispatched:
 # ---- back
 
 
+@made_again(lambda y, dispatched, *args, **kwargs: dispatched.routing.comm)
 def combine_tokens(
     y: torch.Tensor, dispatched: DispatchedTokens, *, buffer: int = 0, algorithm: str = "auto"
 ) -> torch.Tensor:
@@ -306,8 +355,8 @@ def run_combine(
     routing, memory = dispatched.routing, dispatched.memory
     assert routing.comm is not None
     prepared = routing.comm.own(Prepared)
-    call = function, buffer, algorithm, dispatched.of_ranks is None, *routing[3:8], routing.num_sms, routing.top_k
-    signature = prepared.signature(call, y, memory, routing.ids)
+    sizes = *routing[3:8], routing.num_sms, routing.top_k, routing.n_tokens
+    signature = prepared.signature((function, buffer, algorithm, dispatched.of_ranks is None, *sizes), y, memory)
     if prepared.details(signature) is not None and not records_gradients(y):
         out = y.new_empty(routing.n_tokens, y.shape[1])
         if prepared.repeat(signature, y, out, memory):
@@ -323,16 +372,22 @@ def run_combine(
     routing.comm.compare(*compared)
     out = y.new_empty(routing.n_tokens, y.shape[1])
     made = combine_by_tma(plan, y, routing, memory, out, buffer)
-    prepared.keep(signature, made, *compared, details=True)
+    prepared.keep(signature, made, *compared, details=True, new=NewTensors.of(out, at=1))
     return out
 
 
 # ---- memory before the first call
 
 
+def _plan_of(routing: Routing, x: torch.Tensor) -> TokensPlan | None:
+    return plan_of(
+        routing.members.size, routing.hosts, x, routing.top_k, routing.max_tokens, routing.num_sms
+    )  # fmt: skip
+
+
 def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int, routing: Routing) -> None:
     """Make the slots of dispatches with this routing's sizes, of rows like those of ``x``. *Collective.*"""
-    if _plan_of(comm, x, routing.top_k, routing.max_tokens, routing.num_sms) is not None:
+    if _plan_of(routing, x) is not None:
         make_slots_by_tma(routing, x.shape[1] * x.element_size(), n_scales)
     else:
         of_ranks = routing._replace(local_experts=1)
@@ -342,7 +397,7 @@ def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int
 def make_slots_of_sums(comm: Communicator, function: str, y: torch.Tensor, routing: Routing) -> None:
     """Make the slots of combines with this routing's sizes, of rows like those of ``y``. *Collective.*"""
     row_bytes = y.shape[1] * y.element_size()
-    by_tma = _plan_of(comm, y, routing.top_k, routing.max_tokens, routing.num_sms) is not None
+    by_tma = _plan_of(routing, y) is not None
     if by_tma and sums_plan_of(comm.n_pes, row_bytes) is not None:
         make_slots_of_sums_by_tma(routing, row_bytes)
     else:
