@@ -16,7 +16,7 @@ from triton_dist.kernels import Communicator, functional, moe
 from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe.tokens import run as run_dispatch
-from triton_dist.kernels.moe.tokens import run_combine
+from triton_dist.kernels.moe.tokens import run_again, run_combine
 from triton_dist.kernels.options import check_int
 
 __all__ = ["Buffer"]
@@ -218,9 +218,9 @@ class Buffer(LowLatency):
             _check_handle(name, handle)
             if topk_idx is not None or topk_weights is not None:
                 raise ValueError(f"{name}: a handle stands for topk_idx and topk_weights: leave these out")
-            routing = handle.received.routing
-            experts = routing.local_experts * self.group_size
-            found = self._send(name, rows, routing.ids, None, of_rows, experts, config, routing.capacity)
+            num_sms = self._sms(config)
+            with calling(name, self.comm, between_hosts=True) as comm:
+                found = run_again(comm, name, rows, handle.received, of_rows, num_sms)
             both = _pair(found.x[: handle.rows], found.scales, scales, handle.rows)
             return both, None, None, None, None, ended(async_finish, rows, scales, found.x, found.scales)
         if num_tokens_per_expert is None or (topk_idx is None) != (topk_weights is None):
@@ -245,7 +245,8 @@ class Buffer(LowLatency):
         received_idx = None if found.topk_ids is None else found.topk_ids[:n]
         received_weights = None if found.topk_weights is None else found.topk_weights[:n]
         aligned = [-(-count // expert_alignment) * expert_alignment for count in counts]
-        event = ended(async_finish, rows, scales, topk_idx, topk_weights, found.x, found.scales, received_idx)
+        tensors = found.x, found.scales, received_idx, received_weights
+        event = ended(async_finish, rows, scales, topk_idx, topk_weights, *tensors)
         return both, received_idx, received_weights, aligned, _Handle(found, n), event
 
     def combine(
@@ -317,16 +318,19 @@ class Buffer(LowLatency):
         scales: torch.Tensor | None,
         num_experts: int,
         config: Config | None,
-        most: int = 0,
+        most: int,
     ) -> moe.DispatchedTokens:
         """With ids if there are weights."""
-        num_sms = _num_sms(config) if self.max_tokens > _FEW else 0
-        capacity = most or self.group_size * self.max_tokens
+        num_sms, capacity = self._sms(config), most or self.group_size * self.max_tokens
         with calling(name, self.comm, between_hosts=True) as comm:
             return run_dispatch(
                 comm, name, rows, ids, weights, scales, num_experts, self.max_tokens, capacity, 0, num_sms,
                 with_ids=weights is not None,
             )  # fmt: skip
+
+    def _sms(self, config: Config | None) -> int:
+        """How many SMs a dispatch takes; 0: all, for few tokens."""
+        return _num_sms(config) if self.max_tokens > _FEW else 0
 
 
 def _counts(found: moe.DispatchedTokens, local: int) -> list[int]:

@@ -18,7 +18,7 @@ from moe_hopper import gathered
 
 from triton_dist import kernels
 from triton_dist.kernels import moe
-from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.hopper import flags
 from triton_dist.kernels.moe import (
@@ -308,6 +308,18 @@ def as_on_a_hopper_gpu(plan: TokensPlan) -> Iterator[list[Any]]:
         yield seen
 
 
+def verify_again(world: Any, chosen: Case, found: moe.DispatchedTokens, expected: moe.DispatchedTokens) -> None:
+    """Other rows go where those went, also if the ids have changed, and by load and store what TMA does not take."""
+    n, x = int(expected.n_rows), chosen.x[world.pe].float()
+    ids = found.routing.ids.clone()
+    found.routing.ids.fill_(-1)
+    for handle in (found, expected):
+        with calling("again", None) as comm:
+            again = tokens.run_again(comm, "again", x, handle, None, 2)
+        assert torch.equal(again.x[:n], expected.x[:n].float()) and int(again.n_rows) == n
+    found.routing.ids.copy_(ids)
+
+
 def verify_all(
     world: Any, plan: TokensPlan, cases: list[Case], lanes: int = 2, number: int = 0, *, seed: int = 0
 ) -> None:  # fmt: skip
@@ -325,6 +337,7 @@ def verify_all(
         with as_on_a_hopper_gpu(plan) as seen:
             found = dispatched(world, chosen, num_sms=lanes)
         assert len(seen) == 1 and int(found.n_rows) == int(expected.n_rows)
+        verify_again(world, chosen, found, expected)
         verify_sums(world, chosen, found._replace(x=expected.x))
         y = torch.randint(-8, 8, (len(expected.x), LINES_OF_SUMS * 64)).half() / 4
         none = torch.zeros(0, dtype=torch.int32)

@@ -23,6 +23,7 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.arguments import (
     ALGORITHMS,
+    ROWS,
     Routing,
     check_rows,
     check_scales,
@@ -39,7 +40,7 @@ from triton_dist.kernels.moe.dispatch import run as dispatch_rows
 from triton_dist.kernels.moe.results import Dispatched, part_of, parts_of
 from triton_dist.kernels.moe.rounds_plan import TokensPlan, sums_plan_of, tokens_plan_of
 from triton_dist.kernels.moe.token_batches import BATCH, MOST_ROWS, tables_of
-from triton_dist.kernels.moe.tokens_by_tma import Beside, combine_by_tma, dispatch_by_tma
+from triton_dist.kernels.moe.tokens_by_tma import Beside, combine_by_tma, dispatch_by_tma, move_tokens
 from triton_dist.kernels.moe.tokens_by_tma import make_slots as make_slots_by_tma
 from triton_dist.kernels.moe.tokens_by_tma import make_slots_of_sums as make_slots_of_sums_by_tma
 from triton_dist.kernels.new_tensors import NewTensors, like
@@ -54,6 +55,7 @@ __all__ = [
     "make_slots_of_sums",
     "plan_of",
     "run",
+    "run_again",
     "run_combine",
     "to_ranks",
 ]
@@ -220,6 +222,46 @@ def _tensors(x: torch.Tensor, scales: torch.Tensor | None, result: DispatchedTok
     given = x, routing.ids, routing.weights, memory if scales is None else scales, out
     found = (out_ids, out_weights, out_scales)
     return *given, *(memory if tensor is None else tensor for tensor in found), memory
+
+
+def run_again(
+    comm: Communicator, function: str, x: torch.Tensor, dispatched: DispatchedTokens, scales: torch.Tensor | None,
+    num_sms: int, buffer: int = 0,
+) -> DispatchedTokens:  # fmt: skip
+    """Send other rows of the tokens of ``dispatched`` where these went, inside a call. Nobody tells anybody what comes:
+    the tables are there, and ids may have changed since."""
+    routing = dispatched.routing._replace(num_sms=num_sms)
+    refuse_gradients(function, x)
+    check_rows(function, "x", x, ROWS)
+    if len(x) != routing.n_tokens:
+        raise ValueError(f"{function}: x must have the {routing.n_tokens} tokens of the handle, got {tuple(x.shape)}")
+    n_scales, plan = check_scales(function, x, scales), _plan_of(routing, x)
+    if dispatched.of_ranks is not None or plan is None:
+        ranks = _ranks_of(dispatched)
+        found = dispatch_rows(
+            comm, x, ranks, torch.ones_like(ranks, dtype=torch.float32), scales, comm.n_pes, routing.max_tokens, 1,
+            routing.capacity, None, buffer, 0, num_sms, new=torch.empty,
+        )  # fmt: skip
+        return DispatchedTokens(found.x, found.scales, None, None, found.memory, routing, found)
+    routing = routing._replace(plan=plan)
+    compared = function, *compared_of(x, routing), n_scales
+    comm.compare(*compared)
+    result = _result_of(x, scales, routing, False, torch.empty)._replace(memory=dispatched.memory)
+    given, found_beside = Beside(None, None, scales), Beside(None, None, result.scales)
+    move_tokens(plan, x, routing, given, result.x, found_beside, result.memory, buffer)
+    return result
+
+
+def _ranks_of(dispatched: DispatchedTokens) -> torch.Tensor:
+    """The ranks that this PE's tokens went to, -1 for none, for a dispatch to PEs as experts."""
+    if dispatched.of_ranks is not None:
+        return dispatched.of_ranks.routing.ids
+    routing, tables = dispatched.routing, tables_of(dispatched.routing)
+    n_pes, device = routing.members.size, routing.ids.device
+    goes = dispatched.memory.narrow(0, tables.goes, 2 * tables.batches).view(torch.uint8).view(-1, 8)[:, :n_pes]
+    bits = goes[:, None, :] >> torch.arange(BATCH, dtype=torch.uint8, device=device)[:, None] & 1
+    there = bits.reshape(-1, n_pes)[: routing.n_tokens] != 0
+    return torch.where(there, torch.arange(n_pes, dtype=torch.int32, device=device), -1)
 
 
 def _new_tensors(result: DispatchedTokens) -> NewTensors:
