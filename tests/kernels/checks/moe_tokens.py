@@ -153,6 +153,8 @@ def check_moe_tokens_gradients(world: Any) -> None:
             torch.testing.assert_close(tensor, wanted)
     with raises(ValueError, "a row for each of the"):
         moe.functional.combine_tokens(y[:-1], found)
+    with raises(ValueError, "call functional.combine_tokens"):
+        moe.combine_tokens(y, found)
     with raises(TypeError, "what dispatch_tokens returns"):
         moe.functional.combine_tokens(y, None)  # type: ignore[arg-type]
 
@@ -260,7 +262,7 @@ def move(
         end = int(one["n_rows"][0])
         for name, array in out.items():
             if name.startswith("topk") and not with_ids:
-                assert (array == -9).all(), f"{name} of PE {me}, which nobody has sent"
+                assert (array == -9).all(), f"{name} of PE {me}, which no PE has sent"
                 continue
             expected = one[f"expected_{name}"].numpy()
             if name in ("rows", "scales"):  # anything stands behind the last row
@@ -425,6 +427,18 @@ def check_moe_tokens_are_reserved(world: Any) -> None:
             assert (found.of_ranks is None) == by_tma
             moe.combine_tokens(found.x, found)
             assert communicator_of().workspace_bytes == before
+    # Of fp8 whose rows TMA does not take, while it would take those of the results.
+    routing = found.routing._replace(num_sms=2)
+    x, y = torch.empty(0, 512, dtype=FP8), torch.empty(0, 512, dtype=torch.bfloat16)
+    with (
+        mock.patch.object(rounds_plan, "_is_hopper", return_value=True),
+        mock.patch.object(tokens, "make_slots_of_sums_by_tma") as by_tma_slots,
+        mock.patch.object(tokens, "make_slots_of_combine") as of_combine,
+    ):
+        tokens.make_slots_of_sums(communicator_of(), "reserve", x, y, routing)
+        assert of_combine.called and not by_tma_slots.called
+        tokens.make_slots_of_sums(communicator_of(), "reserve", y, y, routing)
+        assert by_tma_slots.called
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -147,9 +146,10 @@ def check_routing(
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks, and compare them with
     those of the other members."""
     routing = routing_of(
-        comm, function, x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm,
-        plan_of_rounds,
-    )  # fmt: skip
+        comm, function, x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm
+    )
+    if algorithm == "auto":
+        routing = routing._replace(plan=plan_of_rounds(comm, x, routing.top_k, num_sms))
     comm.compare(function, *compared_of(x, routing))
     return routing
 
@@ -167,9 +167,8 @@ def routing_of(
     expert_capacity: int | None,
     num_sms: int,
     algorithm: str,
-    plans: Callable[[Communicator, torch.Tensor, int, int], Plan | TokensPlan | None],
 ) -> Routing:
-    """Check the arguments of a dispatch by themselves. ``plans`` gives the plan of rounds by TMA."""
+    """Check the arguments of a dispatch by themselves. The routing has no plan yet."""
     refuse_gradients(function, x, weights)
     check_rows(function, "x", x, ROWS)
     check_contiguous(function, topk_ids=ids)
@@ -218,11 +217,10 @@ def routing_of(
             f"{function}: the {most} rows that can come, by max_tokens, top_k, align and expert_capacity, and capacity"
             f" must be fewer than 2**31, got max_tokens {max_tokens}, align {align}, capacity {capacity}"
         )
-    routing = Routing(
+    return Routing(
         ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms,
-        comm.grid.hosts, plan=plans(comm, x, ids.shape[1], num_sms) if algorithm == "auto" else None,
+        comm.grid.hosts,
     )  # fmt: skip
-    return routing
 
 
 def plan_of_rounds(comm: Communicator, x: torch.Tensor, top_k: int, num_sms: int) -> Plan | None:

@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.moe.rounds_hopper import LINE
 
-__all__ = ["Ring", "fill", "layout_of", "lower_of", "make_ring", "release", "upper_of", "words_of", "zeros"]
+__all__ = ["Ring", "fill", "layout_of", "lower_of", "make_ring", "release", "step_of", "upper_of", "words_of", "zeros"]
 
 
 class Ring(NamedTuple):
@@ -36,7 +36,7 @@ def make_ring(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _next(stage, phase, STAGES: gl.constexpr):
+def step_of(stage, phase, STAGES: gl.constexpr):
     """The stage behind this one, and the parity with which it is full."""
     last = stage == STAGES - 1
     return gl.where(last, 0, stage + 1), gl.where(last, phase ^ 1, phase)
@@ -55,7 +55,7 @@ def fill(rows, first, second, pair, box: gl.constexpr, ring, stage, phase, STAGE
     mbarrier.expect(full, 2 * BYTES, pred=pair != 0)
     tma.async_load(rows, [first, box * CONFIG.box, 0], full, ring.rows.index(2 * stage))
     tma.async_load(rows, [second, box * CONFIG.box, 0], full, ring.rows.index(2 * stage + 1), pred=pair != 0)
-    return _next(stage, phase, STAGES)
+    return step_of(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -65,7 +65,7 @@ def release(ring, stage, phase, STAGES: gl.constexpr):
     fence_async_shared()
     gl.barrier()
     mbarrier.arrive(ring.empty.index(stage))
-    return _next(stage, phase, STAGES)
+    return step_of(stage, phase, STAGES)
 
 
 # ---- what words hold

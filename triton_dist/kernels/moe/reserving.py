@@ -68,8 +68,8 @@ def _dispatch_tokens(comm: Communicator, of: Experts) -> None:
 
 
 def _combine_tokens(comm: Communicator, of: Experts) -> None:
-    y = torch.empty(0, of.hidden, dtype=of.result, device=comm.world.device)
-    make_slots_of_sums(comm, "reserve", y, of.routing(comm))
+    x, y = (torch.empty(0, of.hidden, dtype=dtype, device=comm.world.device) for dtype in (of.dtype, of.result))
+    make_slots_of_sums(comm, "reserve", x, y, of.routing(comm))
 
 
 def _gather_routing(comm: Communicator, of: Experts) -> None:

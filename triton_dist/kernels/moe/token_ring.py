@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import signal_peer
+from triton_dist.kernels.moe.combine_ring import Ring, step_of
 from triton_dist.kernels.moe.rounds_hopper import LINE
 from triton_dist.kernels.moe.token_batches import header_words
 
@@ -23,7 +24,6 @@ __all__ = [
     "DEPTH",
     "GATE",
     "LATE",
-    "Ring",
     "Route",
     "TokensConfig",
     "anywhere",
@@ -37,9 +37,10 @@ __all__ = [
     "make_barriers",
     "make_ring",
     "rounds_of",
+    "route_of",
     "signal_peers",
     "slot_of",
-    "step_of",
+    "store_row",
     "tokens_of",
     "wait_round",
 ]
@@ -112,14 +113,6 @@ class Route(NamedTuple):
     distances: Any
 
 
-class Ring(NamedTuple):
-    """Rows in shared memory, [stages, 1, lines, 32] words; barriers of each say that it is full, and empty."""
-
-    rows: Any
-    full: Any
-    empty: Any
-
-
 @gluon.jit
 def make_barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr = 1):
     """So many mbarriers, at each of which ``COUNT`` arrive."""
@@ -131,16 +124,9 @@ def make_barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr = 1):
 
 @gluon.jit
 def make_ring(like, STAGES: gl.constexpr, CONFIG: gl.constexpr, TAKEN: gl.constexpr = 1):
-    """A ring, each row of which is released ``TAKEN`` times."""
+    """A ring of rows, [stages, 1, lines, 32] words, each of which is released ``TAKEN`` times."""
     rows = gl.allocate_shared_memory(gl.int32, [STAGES, 1, CONFIG.lines, LINE], like.layout)
     return Ring(rows, make_barriers(STAGES), make_barriers(STAGES, TAKEN))
-
-
-@gluon.jit
-def step_of(stage, phase, STAGES: gl.constexpr):
-    """The stage behind this one, and the parity with which it is full."""
-    last = stage == STAGES - 1
-    return gl.where(last, 0, stage + 1), gl.where(last, phase ^ 1, phase)
 
 
 @gluon.jit
@@ -179,6 +165,17 @@ def let_fill(ring, stage, stored, STAGES: gl.constexpr):
 
 
 @gluon.jit
+def store_row(to, row, ring, stage, phase, number, STAGES: gl.constexpr):
+    """Store the next row of the ring, the one with this ``number``, and let an earlier stage be filled again."""
+    mbarrier.wait(ring.full.index(stage), phase)
+    tma.async_store(to, [row, 0, 0], ring.rows.index(stage))
+    tma.store_wait(lag_of(STAGES))
+    let_fill(ring, stage, number, STAGES)
+    stage, phase = step_of(stage, phase, STAGES)
+    return stage, phase, number + 1
+
+
+@gluon.jit
 def signal_peers(route, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Tell all peers of each round that has arrived. A release waits for what the multiprocessor has stored, some
     microseconds, so a warp does nothing else.
@@ -208,6 +205,13 @@ def done_round(done, i):
 
 
 # ---- what the tables say
+
+
+@gluon.jit
+def route_of(me, n_tokens, memory, flags, distances, CONFIG: gl.constexpr):
+    """The route by the tables in the memory of a dispatch."""
+    goes = (memory + CONFIG.tables[2]).to(gl.int64).to(gl.pointer_type(gl.int64))
+    return Route(me, n_tokens, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances)
 
 
 @gluon.jit

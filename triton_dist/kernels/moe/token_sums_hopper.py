@@ -18,28 +18,25 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, store_nothing, stores_complete
-from triton_dist.kernels.moe.combine_ring import layout_of, lower_of, release, upper_of, words_of, zeros
+from triton_dist.kernels.moe.combine_ring import layout_of, lower_of, release, step_of, upper_of, words_of, zeros
 from triton_dist.kernels.moe.rounds_hopper import LINE
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     DEPTH,
     GATE,
     LATE,
-    Route,
     comes_of,
     done_round,
     fill,
     goes_of,
-    lag_of,
-    let_fill,
     make_barriers,
     make_ring,
     rounds_of,
+    route_of,
     signal_peers,
     slot_of,
-    step_of,
+    store_row,
     wait_round,
 )
 
@@ -70,8 +67,6 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
 def _store_sent(peers, route, ring, received, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the rows of peers' tokens to the slots of these."""
     N: gl.constexpr = CONFIG.n_pes
-    STAGES: gl.constexpr = CONFIG.sent
-    LAG: gl.constexpr = lag_of(CONFIG.sent)
     GROUPS: gl.constexpr = LATE
     stage, phase, number = 0, 0, 0
     ahead = comes_of(route, (route.me + 1) % N, lane, CONFIG)
@@ -87,12 +82,9 @@ def _store_sent(peers, route, ring, received, stored, first, rounds, lane, lanes
                 ahead = comes_of(route, (route.me + 1) % N, (i + 1) * lanes + lane, CONFIG)
             for j in range(BATCH):
                 if (bits >> j) & 1 != 0:
-                    mbarrier.wait(ring.full.index(stage), phase)
-                    tma.async_store(peers[distance - 1], [slot + j, 0, 0], ring.rows.index(stage))
-                    tma.store_wait(LAG)
-                    let_fill(ring, stage, number, STAGES)
-                    number += 1
-                    stage, phase = step_of(stage, phase, STAGES)
+                    stage, phase, number = store_row(
+                        peers[distance - 1], slot + j, ring, stage, phase, number, CONFIG.sent
+                    )  # fmt: skip
                 else:  # every round has as many groups
                     store_nothing()
                 if (distance == 1) & (j == LATE - 1) & (i >= 1):  # by now the round in front has arrived, or soon
@@ -213,10 +205,7 @@ def moe_combine_tokens_by_tma(
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
     all_peers = (a, b, c, d, e, f, g)
     peers = all_peers[:OTHERS]
-    goes = (memory + CONFIG.tables[2]).to(gl.int64).to(gl.pointer_type(gl.int64))
-    route = Route(
-        me, n_tokens, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances
-    )  # fmt: skip
+    route = route_of(me, n_tokens, memory, flags, distances, CONFIG)
     lane, lanes = gl.program_id(0), gl.num_programs(0)
     first = gl.load(rounds + lane) + 1
     n = rounds_of(route, lanes, CONFIG)

@@ -28,7 +28,6 @@ from triton_dist.kernels.moe.arguments import (
     check_rows,
     check_scales,
     compared_of,
-    most_rows,
     records_gradients,
     refuse_gradients,
     routing_of,
@@ -153,42 +152,32 @@ def run(
     signature = prepared.signature((function, *sizes), *given)
     rest = prepared.details(signature)
     if rest is not None and not records_gradients(x, weights):
-        if weights is None:  # as routing_of does; without ids nobody reads them
+        if weights is None:  # as routing_of does; only calls with ids read them
             weights = torch.ones(ids.shape if with_ids else 0, dtype=torch.float32, device=ids.device)
         result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids, new)
         if prepared.repeat(signature, *_tensors(x, scales, result)):
             return result
-    routing = _check(comm, function, x, ids, weights, num_experts, max_tokens, capacity, num_sms, algorithm)
+    routing = routing_of(
+        comm, function, x, ids, weights, num_experts, max_tokens, 1, capacity, None, num_sms, algorithm
+    )  # fmt: skip
+    if capacity is None:
+        routing = routing._replace(capacity=comm.n_pes * max_tokens)
     n_scales = check_scales(function, x, scales)
     check_int(function, "buffer", buffer, 0)
-    if not isinstance(routing.plan, TokensPlan):
+    plan = _plan_of(routing, x) if algorithm == "auto" else None
+    if plan is None:
         return _to_ranks(comm, x, routing, scales, n_scales, buffer, algorithm, with_ids, new)
+    routing = routing._replace(plan=plan)
     compared = function, *compared_of(x, routing), n_scales, with_ids
     comm.compare(*compared)
     result = _result_of(x, scales, routing, with_ids, new)
     beside = Beside(ids, routing.weights, scales) if with_ids else Beside(None, None, scales)
     found = Beside(result.topk_ids, result.topk_weights, result.scales)
-    made = dispatch_by_tma(routing.plan, x, routing, beside, result.x, found, result.memory, buffer)
+    made = dispatch_by_tma(plan, x, routing, beside, result.x, found, result.memory, buffer)
     prepared.keep(
         signature, made, *compared, details=routing[2:], new=_new_tensors(result) if weights is not None else None
     )
     return result
-
-
-def _check(
-    comm: Communicator, function: str, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor | None,
-    num_experts: int, max_tokens: int, capacity: int | None, num_sms: int, algorithm: str,
-) -> Routing:  # fmt: skip
-    """Check the arguments, and find the plan by which TMA moves the tokens, if it does."""
-
-    def plans(comm: Communicator, x: torch.Tensor, top_k: int, num_sms: int) -> TokensPlan | None:
-        return plan_of(comm.n_pes, comm.grid.hosts, x, top_k, max_tokens, num_sms)
-
-    routing = routing_of(
-        comm, function, x, ids, weights, num_experts, max_tokens, 1, capacity, None, num_sms, algorithm, plans
-    )
-    most = most_rows(comm.n_pes, max_tokens, 1, 1, 1)
-    return routing if capacity is not None else routing._replace(capacity=most)
 
 
 def plan_of(
@@ -228,8 +217,8 @@ def run_again(
     comm: Communicator, function: str, x: torch.Tensor, dispatched: DispatchedTokens, scales: torch.Tensor | None,
     num_sms: int, buffer: int = 0,
 ) -> DispatchedTokens:  # fmt: skip
-    """Send other rows of the tokens of ``dispatched`` where these went, inside a call. Nobody tells anybody what comes:
-    the tables are there, and ids may have changed since."""
+    """Send other rows of the tokens of ``dispatched`` to where these went, inside a call. The tables of that dispatch
+    say where, so PEs exchange none, and changed ids have no effect."""
     routing = dispatched.routing._replace(num_sms=num_sms)
     refuse_gradients(function, x)
     check_rows(function, "x", x, ROWS)
@@ -237,11 +226,7 @@ def run_again(
         raise ValueError(f"{function}: x must have the {routing.n_tokens} tokens of the handle, got {tuple(x.shape)}")
     n_scales, plan = check_scales(function, x, scales), _plan_of(routing, x)
     if dispatched.of_ranks is not None or plan is None:
-        ranks = _ranks_of(dispatched)
-        found = dispatch_rows(
-            comm, x, ranks, torch.ones_like(ranks, dtype=torch.float32), scales, comm.n_pes, routing.max_tokens, 1,
-            routing.capacity, None, buffer, 0, num_sms, new=torch.empty,
-        )  # fmt: skip
+        found = _rows_to_ranks(comm, x, _ranks_of(dispatched), scales, routing, buffer)
         return DispatchedTokens(found.x, found.scales, None, None, found.memory, routing, found)
     routing = routing._replace(plan=plan)
     compared = function, *compared_of(x, routing), n_scales
@@ -304,18 +289,26 @@ def to_ranks(routing: Routing) -> Routing:
     return routing._replace(ids=ranks, weights=torch.ones_like(routing.weights), local_experts=1, plan=None)
 
 
+def _rows_to_ranks(
+    comm: Communicator, x: torch.Tensor, ranks: torch.Tensor, scales: torch.Tensor | None, routing: Routing,
+    buffer: int, algorithm: str = "auto", new: Callable[..., torch.Tensor] = torch.empty,
+) -> Dispatched:  # fmt: skip
+    """Dispatch rows to PEs as experts."""
+    return dispatch_rows(
+        comm, x, ranks, torch.ones_like(ranks, dtype=torch.float32), scales, comm.n_pes, routing.max_tokens, 1,
+        routing.capacity, None, buffer, 0, routing.num_sms, algorithm, new=new,
+    )  # fmt: skip
+
+
 def _to_ranks(
     comm: Communicator, x: torch.Tensor, routing: Routing, scales: torch.Tensor | None, n_scales: int, buffer: int,
     algorithm: str, with_ids: bool, new: Callable[..., torch.Tensor],
 ) -> DispatchedTokens:  # fmt: skip
     """Dispatch to PEs, as if each were one expert. float32 holds ids exactly."""
-    ids, local, top_k, given = routing.ids, routing.local_experts, routing.top_k, to_ranks(routing)
+    ids, local, top_k = routing.ids, routing.local_experts, routing.top_k
     parts = [scales] if scales is not None else []
     sent = torch.cat([*parts, ids.float(), routing.weights], dim=1) if with_ids else scales
-    found = dispatch_rows(
-        comm, x, given.ids, given.weights, sent, comm.n_pes, routing.max_tokens, 1, routing.capacity, None, buffer, 0,
-        routing.num_sms, algorithm, new=new,
-    )  # fmt: skip
+    found = _rows_to_ranks(comm, x, ranks_of(ids, local), sent, routing, buffer, algorithm, new)
     if found.scales is None or not with_ids:
         return DispatchedTokens(found.x, found.scales, None, None, found.memory, routing, found)
     mine = found.scales[:, n_scales : n_scales + top_k].to(torch.int32) - comm.my_rank * local
@@ -379,6 +372,11 @@ def combine_tokens(
         raise TypeError(
             f"combine_tokens: dispatched must be what dispatch_tokens has returned, got {type(dispatched).__name__}"
         )
+    if dispatched.routing.comm is None:
+        raise ValueError(
+            "combine_tokens: dispatched is of functional.dispatch_tokens: call functional.combine_tokens of"
+            " triton_dist.kernels.moe"
+        )
     with calling("combine_tokens", dispatched.routing.comm, between_hosts=True):
         check_one_of("combine_tokens", "algorithm", algorithm, ALGORITHMS)
         check_int("combine_tokens", "buffer", buffer, 0)
@@ -436,10 +434,13 @@ def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int
         make_slots_of_dispatch(comm, function, x, n_scales + 2 * routing.top_k, of_ranks)
 
 
-def make_slots_of_sums(comm: Communicator, function: str, y: torch.Tensor, routing: Routing) -> None:
-    """Make the slots of combines with this routing's sizes, of rows like those of ``y``. *Collective.*"""
+def make_slots_of_sums(
+    comm: Communicator, function: str, x: torch.Tensor, y: torch.Tensor, routing: Routing
+) -> None:  # fmt: skip
+    """Make the slots of combines with this routing's sizes, of rows like those of ``y``, after dispatches of rows like
+    those of ``x``. *Collective.*"""
     row_bytes = y.shape[1] * y.element_size()
-    by_tma = _plan_of(routing, y) is not None
+    by_tma = _plan_of(routing, x) is not None
     if by_tma and sums_plan_of(comm.n_pes, row_bytes) is not None:
         make_slots_of_sums_by_tma(routing, row_bytes)
     else:

@@ -27,13 +27,13 @@ from triton_dist.kernels.gemm.hopper.flags import (
     stores_complete,
     wait_for_previous,
 )
+from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     DEPTH,
     GATE,
     LATE,
-    Route,
     anywhere,
     comes_of,
     done_round,
@@ -44,9 +44,10 @@ from triton_dist.kernels.moe.token_ring import (
     make_barriers,
     make_ring,
     rounds_of,
+    route_of,
     signal_peers,
     slot_of,
-    step_of,
+    store_row,
     wait_round,
 )
 
@@ -141,8 +142,6 @@ def _source(route, step, CONFIG: gl.constexpr):
 def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the tokens that come to the result."""
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
-    STAGES: gl.constexpr = CONFIG.received
-    LAG: gl.constexpr = lag_of(CONFIG.received)
     stage, phase, number = 0, 0, 0
     ahead = comes_of(route, _source(route, 0, CONFIG), lane, CONFIG)
     for step in range(rounds * OTHERS):
@@ -152,13 +151,8 @@ def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, C
         ahead = comes_of(route, _source(route, after, CONFIG), after // OTHERS * lanes + lane, CONFIG)
         for j in range(BATCH):
             if (bits >> j) & 1 != 0:
-                mbarrier.wait(ring.full.index(stage), phase)
-                tma.async_store(out, [row, 0, 0], ring.rows.index(stage))
+                stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
                 row += 1
-                tma.store_wait(LAG)
-                let_fill(ring, stage, number, STAGES)
-                number += 1
-                stage, phase = step_of(stage, phase, STAGES)
         if step % OTHERS == OTHERS - 1:
             # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
             wait_round(acquired, i)
@@ -184,13 +178,8 @@ def moe_dispatch_tokens_by_tma(
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
     all_peers = (a, b, c, d, e, f, g)
     peers = all_peers[:OTHERS]
-    goes = (memory + CONFIG.tables[2]).to(gl.int64).to(gl.pointer_type(gl.int64))
-    route = Route(
-        me, n_tokens, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances
-    )  # fmt: skip
+    route = route_of(me, n_tokens, memory, flags, distances, CONFIG)
     lane, lanes = gl.program_id(0), gl.num_programs(0)
-    first = gl.load(rounds + lane) + 1
-    call = gl.load(calls + lane) + 1
     of = Headers(
         ids, weights, scales, out_ids, out_weights, out_scales, memory + CONFIG.tables[1], capacity, headers,
         header_flags, header_distances, header_flag_distances,
@@ -200,7 +189,9 @@ def moe_dispatch_tokens_by_tma(
     acquired = make_barriers(DEPTH)
     received = make_barriers(DEPTH)
     stored = make_barriers(DEPTH)
-    wait_for_previous()
+    wait_for_previous()  # also before the counters: what is in front may be the last launch of this kernel
+    first = gl.load(rounds + lane) + 1
+    call = gl.load(calls + lane) + 1
     n = rounds_of(route, lanes, CONFIG)
     gl.warp_specialize(
         [
