@@ -24,6 +24,7 @@ from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels import gemm as modules
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.small_m import fits_small_m
@@ -178,8 +179,6 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
 
 
 def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
-    from triton_dist.kernels.gemm.partial_sums import ALGORITHMS
-
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
     all_operands = [(operand_a(m, k // n_pes, 1 + p), operand_b(k // n_pes, n, 100 + p)) for p in range(n_pes)]
@@ -219,7 +218,8 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         sides |= torch_all_reduces(a, b, group)
     else:
         sides["torch fused"] = torch_fused
-    names = [name for name in ALGORITHMS if possible(name, m)]
+    module = modules.gemm_all_reduce if all_reduce else modules.gemm_reduce_scatter
+    names = [name for name in module.ALGORITHMS if possible(name, m)]
     function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
     sides |= algorithms(function, names, wanted, a, b, out)

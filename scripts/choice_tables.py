@@ -33,6 +33,7 @@ SOURCES = {
         "2026-11-26-4xh100-all-reduce.json",
         "2026-11-26-4xh100-gemms-5120.json",
         "2026-11-26-4xh100-gemms-reduce.json",
+        "2026-11-26-4xh100-gemms-direct.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",

@@ -111,7 +111,7 @@ def gemms_of(world: World, name: str, group: Any) -> None:
             summed[rank * m : (rank + 1) * m],
         ),
         "gemm_all_reduce": (
-            ("bulk_synchronous", "ring", "auto"),
+            ("bulk_synchronous", "ring", "direct", "auto"),
             lambda algorithm: kernels.gemm_all_reduce(a[rank], b[rank], whole, algorithm=algorithm, group=group),
             summed,
         ),
@@ -128,7 +128,7 @@ def gemms_of(world: World, name: str, group: Any) -> None:
     }
     for function, (algorithms, run, expected) in cases.items():
         for algorithm in algorithms:
-            if world.kind == "cpu" and algorithm in ("ring", "copy_engine", "warp_specialized"):
+            if world.kind == "cpu" and algorithm in ("ring", "direct", "copy_engine", "warp_specialized"):
                 continue
             for _ in range(2):
                 found = run(algorithm).float()

@@ -100,6 +100,10 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="ring"),
         [range(1, 129), range(129, 257), range(897, 1025)],
     ),
+    "gemm_all_reduce, direct": (
+        lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="direct"),
+        [range(1, 129), range(129, 257), range(897, 1025)],
+    ),
     "gemm_all_reduce, ring, residual": (
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="ring", residual=OWN[:m]),
         [range(1, 129), range(129, 257), range(897, 1025)],

@@ -27,6 +27,7 @@ from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
+    gemm_all_reduce_direct,
     gemm_all_scatter,
     gemm_all_scatter_chunks,
     gemm_all_scatter_comm_programs,
@@ -91,6 +92,14 @@ def communicator(pe: int) -> Any:
     return comm
 
 
+def launch_direct(comm: Any, gemm: Operands) -> None:
+    of_blocks = isinstance(gemm.scale, BlockScales)
+    padded = torch.empty(ring_rows(gemm.a.shape[0], 1), gemm.b.shape[1], dtype=gemm.c.dtype, device="meta")
+    made = gemm_all_reduce_direct.make_plan(comm, gemm.a, padded, of_blocks=of_blocks)
+    staging = torch.zeros(made.shares.staging_shape(comm.n_pes), dtype=gemm.c.dtype)
+    gemm_all_reduce_direct.run(made, gemm, staging)
+
+
 def launch_all(pe: int, epilogue: Epilogue) -> None:
     comm = communicator(pe)
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
@@ -112,10 +121,12 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
         all_gather_gemm.make_plan(comm, a[:2048], c, LARGE, 20),
         gemm_reduce_scatter.make_plan(comm, a, c, 20),
         gemm_all_reduce.make_plan(comm, a, c, 20),
+        gemm_all_reduce_direct.make_plan(comm, a, c, 20).plan,
     ):
         assert plan.grid == (112,), f"{plan.name}: {plan.grid} programs leave fewer than 20 SMs"
     fp8 = Operands(comm, fp8_a, fp8_b, c, torch.ones(1), epilogue)
     gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8, c)
+    launch_direct(comm, fp8)
 
 
 def launch_blocks(pe: int) -> None:
@@ -136,6 +147,7 @@ def launch_blocks(pe: int) -> None:
         gemm_reduce_scatter.run(plan, gemm._replace(c=c[:rows]), staging)
         staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
         gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging, of_blocks=True), gemm, staging)
+        launch_direct(comm, gemm)
         gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c, of_blocks=True), gemm)
         programs = gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16, of_blocks=True)
         gemm_all_scatter_comm_programs.run(programs, 16, gemm)
@@ -161,6 +173,7 @@ def launch_rows(pe: int) -> None:
         gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, staging), gemm._replace(c=c[:rows]), staging)
         staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
         gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging), gemm, staging)
+        launch_direct(comm, gemm)
         gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), gemm)
         gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, gemm)
         chunked = copy_engine._make_plan(comm, a, c, 132)
@@ -200,6 +213,7 @@ def launch_ragged(pe: int, epilogue: Epilogue) -> None:
             staging = torch.zeros(ring_rows(odd, 1), 1296, dtype=torch.bfloat16)
             summed = Operands(comm, a[:odd], b, c[:odd], None, epilogue)
             gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a[:odd], staging), summed, staging)
+            launch_direct(comm, summed)
 
 
 def launch_uneven(pe: int, epilogue: Epilogue) -> None:

@@ -103,7 +103,8 @@ def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
         case, times = choice_tables.case_of(entry["title"], n_pes), _considered(times)
         best = min(times.values())
         for tables, most in (((files.shipped(gpu, n_pes),), 1.0), ((), WITHOUT_TABLE[gpu])):
-            chosen = choose(communicator(*tables), case, _model(case, n_pes, list(times)))
+            estimates = _model(case, n_pes, list(times))
+            chosen = choose(communicator(*tables), case, estimates, if_measured=("direct",))
             # A peer may be faster than all of ours, or than what the model takes where nothing was measured.
             behind_no_peer = max(best, min(peers)) if tables else most * best
             assert times[chosen] <= min(behind_no_peer, max(most, 1.05) * best), (case, chosen, timings)
@@ -137,6 +138,15 @@ def test_far_from_what_was_measured_the_model_decides() -> None:
 def test_an_algorithm_without_a_time_leaves_the_choice_to_the_model() -> None:
     found = table(("f", (128,), {"x": 1.0, "y": 3.0}))
     assert choose(communicator(found), Case("f", "bfloat16", (128,)), {"x": 3.0, "y": 2.0, "z": 1.0}) == "z"
+
+
+def test_an_algorithm_that_no_model_knows_is_taken_where_it_was_measured() -> None:
+    found = table(("f", (128,), {"x": 2.0, "y": 3.0, "z": 1.0}), ("f", (1024,), {"x": 2.0, "y": 3.0}))
+    estimates = {"x": 3.0, "y": 2.0, "z": 1.0}
+    for size, expected in ((128, "z"), (1024, "x"), (1 << 20, "y")):
+        case = Case("f", "bfloat16", (size,))
+        assert choose(communicator(found), case, estimates, if_measured=("z",)) == expected, size
+    assert choose(communicator(), Case("f", "bfloat16", (128,)), estimates, if_measured=("z",)) == "y"
 
 
 def test_the_nearest_other_sizes_count() -> None:

@@ -25,6 +25,7 @@ from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
+    gemm_all_reduce_direct,
     gemm_all_scatter,
     gemm_all_scatter_chunks,
     gemm_all_scatter_comm_programs,
@@ -89,8 +90,15 @@ def compiled(
     types |= dict.fromkeys(["a_piece", "own_a_piece"], descriptor(int(PIECE.value), block_k, dtype=a))
     types |= {"b": descriptor(*((config.block_n, block_k) if by_columns else (block_k, config.block_n)), dtype=b)}
     types |= dict.fromkeys(["c", "staging"], descriptor(*c_block))
-    types |= dict.fromkeys(["next_staging", *(f"c{i}" for i in range(1, 8))], descriptor(*piece))
-    types |= {"work": Work("*i32", "*i32"), "peers": Peers("i32", "*i32", "*i64"), "state": "*i32", "tiles_n": "i32"}
+    peers = (f"{of}{i}" for of in "cs" for i in range(1, 8))
+    types |= dict.fromkeys(["next_staging", *peers], descriptor(*piece))
+    types |= {
+        "work": Work("*i32", "*i32"),
+        "peers": Peers("i32", "*i32", "*i64"),
+        "state": "*i32",
+        "tiles_n": "i32",
+        "each": "i32",
+    }
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32"), "padding": "i32", "rows": "i32"}
     types |= dict.fromkeys(["own_rows", "own_padding"], "i32")
     types |= {"split": SplitK("*fp32", "*i32"), "trace": "*i64"}
@@ -135,6 +143,7 @@ OPERATIONS = (
     all_gather_gemm,
     gemm_reduce_scatter,
     gemm_all_reduce,
+    gemm_all_reduce_direct,
 )
 
 
@@ -144,6 +153,9 @@ OPERATIONS = (
         pytest.param(local_gemm, LARGE, {}, id="local", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all", marks=SLOW),
+        pytest.param(gemm_all_reduce_direct, WIDE, {}, id="direct_wide"),
+        pytest.param(gemm_all_reduce_direct, LARGE, {"split": True, "epilogue": RESIDUAL}, id="direct", marks=SLOW),
+        pytest.param(gemm_all_reduce_direct, WIDE, {**FP8, "n_pes": 8}, id="fp8_direct_wide", marks=SLOW),
         pytest.param(all_gather_gemm, LARGE, {}, id="gather", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, FP8, id="fp8_comm_programs", marks=SLOW),
@@ -205,6 +217,7 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 2, "split": True}, id="ring"),
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="ring_8", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
+        pytest.param(gemm_all_reduce_direct, LARGE, {"traced": True}, id="direct", marks=SLOW),
         pytest.param(gemm_all_scatter, LARGE, {"split": True}, id="scatter", marks=SLOW),
         pytest.param(gemm_all_scatter, FLAT, {"n_pes": 2, "epilogue": SWIGLU}, id="scatter_flat", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
@@ -237,6 +250,7 @@ def test_scales_of_blocks_fit_and_do_not_spill(
         pytest.param(gemm_reduce_scatter, WIDE, {"n_pes": 2}, id="ring_wide", marks=SLOW),
         pytest.param(gemm_reduce_scatter, LARGE, {"split": True, "epilogue": RESIDUAL}, id="ring", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
+        pytest.param(gemm_all_reduce_direct, WIDE, {"split": True}, id="direct_wide", marks=SLOW),
         pytest.param(gemm_all_scatter, LARGE, {"split": True, "epilogue": SWIGLU}, id="scatter", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, NARROW, {"n_pes": 2}, id="chunks_narrow"),
@@ -298,6 +312,8 @@ def test_traced_it_looks_at_the_clock_and_fits_as_well(
         pytest.param(gemm_all_scatter, 4, 4 + 7 * 2, id="scatter"),
         pytest.param(gemm_reduce_scatter, 4 + 16, 4 + 16, id="ring", marks=SLOW),
         pytest.param(gemm_all_reduce, 4 + 16, 4 + 16 + 7 * 2, id="ring_all", marks=SLOW),
+        # To all peers, or to one of seven owners: in 14 loops of two groups each.
+        pytest.param(gemm_all_reduce_direct, 4, 4 + 7 * 2 + 7 * 16, id="direct", marks=SLOW),
     ],
 )
 def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_peers: int) -> None:
@@ -322,7 +338,7 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
 def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     printed = made_by(Path(__file__).with_name("hopper_launches.py"), *cases)
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
-    folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
+    folded, ragged = names[:4] * 3 + names[4:5], [*names[4:8], *names[6:8]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
     launched |= dict.fromkeys(["uneven", "uneven residual"], [names[5], names[4]] * 6)
     launched["blocks"] = [names[0], *names[4:], *names[1:4]] * 3

@@ -6,7 +6,9 @@ that rows that do not exist are neither loaded nor stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import choose, ring_rows
-from triton_dist.kernels.gemm.hopper import all_gather_gemm, gemm_all_reduce, gemm_reduce_scatter, launch, memory
-from triton_dist.kernels.gemm.hopper.layout import PE, TILE_COLUMN, TILE_ROW
+from triton_dist.kernels.gemm.config import LARGE, choose, ring_rows
+from triton_dist.kernels.gemm.hopper import (
+    all_gather_gemm,
+    gemm_all_reduce,
+    gemm_all_reduce_direct,
+    gemm_reduce_scatter,
+    launch,
+    memory,
+)
+from triton_dist.kernels.gemm.hopper.direct import computed_in_order, direct_schedule, most_staged, numbered
+from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES
 from triton_dist.kernels.gemm.plan_cache import in_bucket
-from triton_dist.kernels.gemm.schedule import Schedule
+from triton_dist.kernels.gemm.schedule import Schedule, grouped
 from triton_dist.kernels.shards import each_of, shard_of
 
 ROWS = (
@@ -124,6 +134,120 @@ def test_a_ring_for_all_deals_tiles_out_equally(m: int, n_pes: int) -> None:
     (plan,) = plans(n_pes, lambda comm: gemm_all_reduce.make_plan(comm, like, staging))[:1]
     counts = [sum(tile[2] == pe for tile in tiles(plan.schedule)) for pe in range(n_pes)]
     assert max(counts) - min(counts) <= 1
+
+
+def direct_plans(m: int, columns: int, n_pes: int) -> list[gemm_all_reduce_direct.DirectPlan]:
+    like = torch.empty(m, K, dtype=torch.bfloat16)
+    padded = torch.empty(ring_rows(m, 1), columns, dtype=torch.bfloat16, device="meta")
+    return plans(n_pes, lambda comm: gemm_all_reduce_direct.make_plan(comm, like, padded))
+
+
+@pytest.mark.parametrize("n_pes", [1, 2, 3, 8])
+@pytest.mark.parametrize("m", ROWS)
+def test_owners_add_up_every_row_once(m: int, n_pes: int) -> None:
+    """What PEs send to owners' staging memory, who add it up and store it to all, as the warps do."""
+    operands = [(matrix(m, 8, pe), matrix(8, COLUMNS, 50 + pe)) for pe in range(n_pes)]
+    made = direct_plans(m, COLUMNS, n_pes)
+    each, config = made[0].shares
+    height, width = made[0].shares.staging_shape(n_pes)
+    staging = [torch.full((height, width), torch.nan) for _ in range(n_pes)]
+    signalled = [torch.zeros(made[0].plan.n_flags, dtype=torch.int32) for _ in range(n_pes)]
+    found = torch.full((m, COLUMNS), 77.0)
+    written = torch.zeros(m, COLUMNS)
+
+    def product(pe: int, row: int, column: int) -> torch.Tensor:
+        a, b = operands[pe]
+        part = rows_of(a, row * config.block_m, config.block_m) @ b[:, column * width : (column + 1) * width]
+        return torch.nn.functional.pad(part, (0, width - part.shape[1]))
+
+    of_all = [tiles(one.plan.schedule) for one in made]
+    assert all(sorted(one) == sorted(of_all[0]) for one in of_all), "all compute all tiles"
+    for me, units in enumerate(of_all):
+        for row, column, number in units:
+            if (ahead := (number % n_pes - me) % n_pes) != 0:
+                place = (n_pes - 1 - ahead) * each + number // n_pes
+                owner = (me + ahead) % n_pes
+                signalled[owner][TILES.value + place] += 1
+                staging[owner][place * config.block_m : (place + 1) * config.block_m] = product(me, row, column)
+    for me, units in enumerate(of_all):
+        for row, column, number in units:
+            if number % n_pes == me:
+                total = product(me, row, column)
+                for source in range(n_pes - 1):
+                    place = source * each + number // n_pes
+                    assert signalled[me][TILES.value + place] == 1, "each place has one tile"
+                    total += staging[me][place * config.block_m : (place + 1) * config.block_m]
+                store(found, row * config.block_m, column * width, total, written)
+    assert torch.equal(found, sum(a @ b for a, b in operands)) and torch.equal(written, torch.ones_like(written))
+    counts = [sum(number % n_pes == me for *_, number in units) for me, units in enumerate(of_all)]
+    assert max(counts) - min(counts) <= 8 and max(counts) <= each, "but for a column of a group"
+
+
+@given(st.integers(1, 70), st.integers(1, 45), st.integers(1, 8))
+def test_there_is_memory_for_the_tiles_of_every_owner(rows: int, columns: int, n_pes: int) -> None:
+    c = torch.empty(rows * LARGE.block_m, columns * LARGE.block_n, dtype=torch.bfloat16, device="meta")
+    schedule, shares = direct_schedule(torch.empty(1, K, device="meta"), c, PROGRAMS, n_pes, 0)
+    assert max(unit[PE.value] // n_pes for unit in schedule.units) < shares.each
+    assert math.prod(shares.staging_shape(n_pes)) <= math.prod(most_staged(c.shape[0], c.shape[1], n_pes))
+    most = most_staged((rows + 1) * LARGE.block_m, c.shape[1], n_pes)
+    assert math.prod(most_staged(c.shape[0], c.shape[1], n_pes)) <= math.prod(most)
+
+
+@pytest.mark.parametrize("n_pes", [2, 3, 4, 8])
+@pytest.mark.parametrize("columns", [208, 2048, 5120])
+@pytest.mark.parametrize("m", [256, 777, 2048])
+def test_owners_never_wait_in_a_circle(m: int, columns: int, n_pes: int) -> None:
+    """A unit that finishes a PE's own tile waits until the others have sent theirs; one that adds up parts waits for
+    these; and a program has one unit after the other."""
+    schedules = [made.plan.schedule for made in direct_plans(m, columns, n_pes)]
+    lists = [
+        (pe, schedule.units[first:last])
+        for pe, schedule in enumerate(schedules)
+        for first, last in pairwise(schedule.starts)
+    ]
+    sent: set[tuple[int, int]] = set()  # the PE and the number of the tile
+    parts: set[tuple[int, int]] = set()  # the PE and the slot
+    places = [0] * len(lists)
+
+    def step(pe: int, unit: tuple[int, ...]) -> bool:
+        """Do a unit, if what it waits for is there."""
+        slot, number = unit[SLOT.value], unit[PE.value]
+        if slot >= 0:
+            parts.add((pe, slot))
+            return True
+        inputs = range(unit[FIRST_INPUT.value], unit[FIRST_INPUT.value] + unit[INPUTS.value])
+        if any((pe, other) not in parts for other in inputs):
+            return False
+        if number % n_pes == pe:
+            return all((other, number) in sent for other in range(n_pes) if other != pe)
+        sent.add((pe, number))
+        return True
+
+    moved = True
+    while moved:
+        moved = False
+        for i, (pe, units) in enumerate(lists):
+            while places[i] < len(units) and step(pe, units[places[i]]):
+                places[i] += 1
+                moved = True
+    assert [len(units) for _, units in lists] == places
+
+
+@pytest.mark.parametrize("n_pes", [2, 3, 4, 8])
+def test_own_tiles_come_a_round_after_the_others_computed_them(n_pes: int) -> None:
+    """Most of one, and less for the last ones, behind which there is less to compute."""
+    programs, rows, columns = 132, 8, 125
+    numbers = numbered(rows, list(grouped(range(rows), range(columns))), n_pes)
+    owners = [number % n_pes for number in numbers]
+    orders = [computed_in_order([owner == pe for owner in owners], programs, programs) for pe in range(n_pes)]
+    places = [{tile: place for place, tile in enumerate(order)} for order in orders]
+    assert all(sorted(order) == list(range(rows * columns)) for order in orders)
+    for pe in range(n_pes):
+        own = [tile for tile, owner in enumerate(owners) if owner == pe]
+        assert min(places[pe][tile] for tile in own) >= programs
+        for tile in own:
+            others = max(places[other][tile] for other in range(n_pes) if other != pe)
+            assert places[pe][tile] - others >= 0.75 * programs or tile > rows * columns - 2 * programs, (pe, tile)
 
 
 @pytest.mark.parametrize(

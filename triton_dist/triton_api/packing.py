@@ -15,8 +15,8 @@ from triton_dist.triton_api.of_line import ARGUMENTS, launch_attributes, tensor_
 
 __all__ = ["MAP_BYTES", "PackedLaunch", "Patch", "packed"]
 
-MAP_BYTES = 128
-"""Of a TMA descriptor, which lies at a multiple of them."""
+MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+"""Of a TMA descriptor, and of what it lies at a multiple, as a ``CUtensorMap``."""
 _SCRATCH = (0, 0)
 """Behind a kernel's arguments there are addresses of scratch memory, of which these kernels need none."""
 
@@ -148,7 +148,7 @@ def _packed(
         if form is None:
             raise _Unknown
         is_map = form == "map"
-        into += bytes(-len(into) % (MAP_BYTES if is_map else 8))
+        into += bytes(-len(into) % (_MAP_ALIGNMENT if is_map else 8))
         offsets.append(len(into))
         if isinstance(argument, _Tensor):
             if argument.is_map != is_map or not (is_map or kind == _POINTER):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -147,11 +148,54 @@ def gemms_of_rows_that_fill_no_tile(world: World) -> None:
             options = {"algorithm": "ring", "residual": None if added is None else added[own]}
             call = partial(kernels.gemm_reduce_scatter, *mine, part, **options)
             again_and_in_graphs(call, part, expected[own])
-            for odd in dict.fromkeys((m, m - 1)):
-                options = {"algorithm": "ring", "residual": None if added is None else added[:odd]}
+            for odd, algorithm in itertools.product(dict.fromkeys((m, m - 1)), ("ring", "direct")):
+                options = {"algorithm": algorithm, "residual": None if added is None else added[:odd]}
                 call = partial(kernels.gemm_all_reduce, mine[0][:odd], mine[1], whole[:odd], **options)
                 again_and_in_graphs(call, whole[:odd], expected[:odd])
         triton_dist.free(whole)
+
+
+@check(gpu_only=True, maps_all=True, own_gpu=True)
+def sums_of_owners(world: World) -> None:
+    """``direct``: tiles of both sizes, one round of programs and many, with parts along K, and fp8."""
+    n_pes = world.n_pes
+    for m, n, k, dtype in (
+        (256, 1160, 512, torch.bfloat16),
+        (1, 1296, 528, torch.float16),
+        (100 * n_pes - 1, 640, 328, torch.float16),
+        (4093, 2048, 328, torch.float16),
+        (3997, 1296, 528, torch.bfloat16),
+        (777, 5120, 512, torch.bfloat16),
+        (256, 5120, 4352, torch.float16),
+        (1024, 4096, 512, E4M3),
+        (333, 1168, 512, E4M3),
+        (2048, 72, 264, torch.float16),  # a single column of tiles
+    ):
+        of_c = torch.float16 if dtype == E4M3 else dtype
+        factors = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(n_pes)]
+        total = torch.stack([x.float() @ y.float() for x, y in factors]).sum(0)
+        residual = matrix(m, n, 77, of_c)
+        assert total.abs().max() < (255 if of_c == torch.bfloat16 else 2047), "sums are not exact"
+        a, b = factors[world.pe]
+        whole = triton_dist.empty(m, n, dtype=of_c)
+        scales = SCALES if dtype == E4M3 else {}
+        expected = exact(total) if scales else total
+        for factor in (by_columns(b), *(() if scales else (b,))):
+            call = partial(kernels.gemm_all_reduce, a, factor, whole, algorithm="direct", **scales)
+            again_and_in_graphs(call, whole, expected)
+            again_and_in_graphs(partial(call, residual=residual), whole, expected + residual.float())
+        triton_dist.free(whole)
+    random = torch.Generator(world.device).manual_seed(world.pe)
+    a = torch.randn(777, 1024, generator=random, device=world.device).bfloat16()
+    b = torch.randn(1024, 5120, generator=random, device=world.device).bfloat16()
+    whole = triton_dist.empty(777, 5120, dtype=torch.bfloat16)
+    first = kernels.gemm_all_reduce(a, b, whole, algorithm="direct").clone()
+    for _ in range(20):
+        assert torch.equal(kernels.gemm_all_reduce(a, b, whole, algorithm="direct"), first), "other bits"
+    everywhere = torch.empty(n_pes * 777, 5120, dtype=torch.bfloat16, device=world.device)
+    kernels.all_gather(everywhere, first)
+    assert all(torch.equal(part, first) for part in everywhere.view(n_pes, 777, 5120)), "other bits on another PE"
+    triton_dist.free(whole)
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)
@@ -168,7 +212,7 @@ def gemms_of_many_rows_in_turn(world: World) -> None:
         for rows in torch.randint(1, 700, (12,), generator=torch.Generator().manual_seed(seed)).tolist():
             m = rows * n_pes
             part = kernels.gemm_reduce_scatter(a[:m], b, algorithm="ring")
-            kernels.gemm_all_reduce(a[: m - 1], b, whole[: m - 1], algorithm="ring")
+            kernels.gemm_all_reduce(a[: m - 1], b, whole[: m - 1], algorithm=("ring", "direct")[rows % 2])
             local = kernels.all_gather_gemm(a[:rows], b, algorithm="copy_engine")
             found.append((rows, part, whole[: m - 1].clone(), local))
         torch.cuda.synchronize()
@@ -202,7 +246,7 @@ def gemms_with_sm_margins(world: World) -> None:
                 (SCATTER, partial(kernels.gemm_all_scatter, factors[0][0], b, wide), wide, scattered),
                 (gather, partial(kernels.all_gather_gemm, a[:rows], b, local), local, gathered),
                 (reduce, partial(kernels.gemm_reduce_scatter, a, b, part), part, mine),
-                (reduce, partial(kernels.gemm_all_reduce, a, b, whole), whole, total),
+                ((*reduce, "direct"), partial(kernels.gemm_all_reduce, a, b, whole), whole, total),
             ):
                 for algorithm in (*algorithms, "auto"):
                     again_and_in_graphs(partial(call, algorithm=algorithm, sm_margin=margin), out, expected)
@@ -368,10 +412,11 @@ def scales_of_rows(world: World) -> None:
             options = {"algorithm": algorithm, "scale_a": scale_a[own] / 64, "scale_b": scale_b, "out_dtype": f16}
             folded = kernels.all_gather_gemm(a[own], b, activation="swiglu", **options).float()
             torch.testing.assert_close(folded, torch.nn.functional.silu(gate) * up, rtol=2e-3, atol=1e-2)
-        for algorithm in ("bulk_synchronous", "auto", *(("ring",) if hopper else ())):
+        for algorithm in ("bulk_synchronous", "auto", *(("ring", "direct") if hopper else ())):
             options = {"algorithm": algorithm, "scale_a": scale_a, **of_b}
-            call = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], **options)
-            again_and_in_graphs(call, part, total[own])
+            if algorithm != "direct":
+                call = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], **options)
+                again_and_in_graphs(call, part, total[own])
             call = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
             again_and_in_graphs(call, whole, total)
         scattered = torch.cat([wide[0][0] @ y for _, y in wide], 1).float()
@@ -424,9 +469,10 @@ def scales_of_blocks_by_algorithm(world: World) -> None:
         for algorithm in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper else ())):
             options = {"algorithm": algorithm, "scale_a": scale_a[own], "scale_b": scale_b}
             again_and_in_graphs(partial(kernels.all_gather_gemm, a[own], b, local, **options), local, gathered)
-        for algorithm in ("bulk_synchronous", "auto", *(("ring",) if hopper else ())):
+        for algorithm in ("bulk_synchronous", "auto", *(("ring", "direct") if hopper else ())):
             options = {"algorithm": algorithm, "scale_a": scale_a, "scale_b": scale_b}
-            again_and_in_graphs(partial(kernels.gemm_reduce_scatter, a, b, part, **options), part, total[own])
+            if algorithm != "direct":
+                again_and_in_graphs(partial(kernels.gemm_reduce_scatter, a, b, part, **options), part, total[own])
             again_and_in_graphs(partial(kernels.gemm_all_reduce, a, b, whole, **options), whole, total)
         triton_dist.free(whole)
 

@@ -326,6 +326,7 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
     for function, algorithm, m, shape, symmetric in (
         (kernels.gemm_all_reduce, "fused", 16, (16, 512), True),
         (kernels.gemm_all_reduce, "ring", rows, (rows, 512), True),
+        (kernels.gemm_all_reduce, "direct", rows, (rows, 512), True),
         (kernels.gemm_reduce_scatter, "ring", rows, (128, 512), False),
         (kernels.all_gather_gemm, "copy_engine", 128, (rows, 512), False),
         (kernels.gemm_all_scatter, "warp_specialized", rows, (rows, 512 * n_pes), True),
@@ -434,6 +435,7 @@ def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
     }
     cases = [
         (kernels.gemm_all_reduce, "ring", rows, outs[""]),
+        (kernels.gemm_all_reduce, "direct", rows, outs[""]),
         (kernels.gemm_reduce_scatter, "ring", rows, outs[""][:128]),
         (kernels.all_gather_gemm, "copy_engine", 128, outs[""]),
         (kernels.gemm_all_scatter, "warp_specialized", rows, outs["s"]),

@@ -135,6 +135,7 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
     out = triton_dist.zeros(m, 640, dtype=BF16)
     same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, algorithm="copy_engine"))
     same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, algorithm="ring"))
+    same_when_traced("to owners", partial(kernels.gemm_all_reduce, a, b, out, algorithm="direct"))
     same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="ring"))
 
 

@@ -135,9 +135,10 @@ def gemms_wrap_around(world: World) -> None:
     calls["gemm_reduce_scatter, ring"] = (
         partial(kernels.gemm_reduce_scatter, a[pe], b[pe], scattered, algorithm="ring"), scattered, sums[rows],
     )  # fmt: skip
-    calls["gemm_all_reduce, ring"] = (
-        partial(kernels.gemm_all_reduce, a[pe], b[pe], reduced, algorithm="ring"), reduced, sums,
-    )  # fmt: skip
+    for name in ("ring", "direct"):
+        calls[f"gemm_all_reduce, {name}"] = (
+            partial(kernels.gemm_all_reduce, a[pe], b[pe], reduced, algorithm=name), reduced, sums,
+        )  # fmt: skip
     run_across(world, calls)
     for tensor in (beside, reduced):
         triton_dist.free(tensor)

@@ -34,6 +34,7 @@ WITH_EPILOGUES: dict[str, tuple[Callable[..., object], int]] = {
         3,
     ),
     "gemm_reduce_scatter, fused": (partial(kernels.gemm_reduce_scatter, FEW, B, FEW_OUT, algorithm="fused"), 8),
+    "gemm_all_reduce, direct": (partial(kernels.gemm_all_reduce, A, B, C, algorithm="direct"), 512),
     "gemm_all_reduce, ring": (partial(kernels.gemm_all_reduce, A, B, C, algorithm="ring"), 512),
     "gemm_reduce_scatter, ring": (partial(kernels.gemm_reduce_scatter, A, B, OWN, algorithm="ring"), 256),
     "gemm_reduce_scatter, ring, new": (partial(kernels.gemm_reduce_scatter, A, B, algorithm="ring"), 256),

@@ -1,12 +1,14 @@
 """The choice: the stored table, the table of the package, then the caller's model, in this order.
 
+An algorithm may be taken only where it has been measured beside the others: one whose times no model knows well.
+
 It is a function of the case, the algorithms that are available, and the tables that the members of a communicator have
 agreed on when it was made. So it is the same on all members, and takes the host some microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from triton_dist.kernels.choice.tables import Case, Entry, Model, Table
 from triton_dist.kernels.communicator import Communicator
@@ -21,7 +23,7 @@ class Choices:
 
     def __init__(self, communicator: Communicator) -> None:
         self._tables: tuple[Table, ...] = communicator.tables
-        self._made: dict[tuple[Case, tuple[str, ...]], str] = {}
+        self._made: dict[tuple[Case, tuple[str, ...], tuple[str, ...]], str] = {}
 
     def close(self) -> None:
         self._made.clear()
@@ -32,33 +34,55 @@ class Choices:
         self._tables = (tuned.merged(entries), *others)
         self._made.clear()
 
-    def choose(self, case: Case, estimates: Mapping[str, float], model: Model | None = None) -> str:
+    def choose(
+        self,
+        case: Case,
+        estimates: Mapping[str, float],
+        model: Model | None = None,
+        if_measured: Sequence[str] = (),
+    ) -> str:
         """See :func:`choose`."""
-        asked = case, tuple(estimates)
+        asked = case, tuple(estimates), tuple(if_measured)
         chosen = self._made.get(asked)
         if chosen is None:
-            chosen = _fastest(self._tables, case, estimates, model)
+            chosen = _fastest(self._tables, case, estimates, model, if_measured)
             if len(self._made) == _REMEMBERED:
                 del self._made[next(iter(self._made))]
             self._made[asked] = chosen
         return chosen
 
 
-def choose(communicator: Communicator, case: Case, estimates: Mapping[str, float], model: Model | None = None) -> str:
+def choose(
+    communicator: Communicator,
+    case: Case,
+    estimates: Mapping[str, float],
+    model: Model | None = None,
+    *,
+    if_measured: Sequence[str] = (),
+) -> str:
     """The algorithm for ``case``: the fastest by measured tables or, where these do not know it, by ``estimates``.
 
     Args:
         estimates: seconds by a model, of the algorithms that are available, the same on all members and in the same
             order; of equals the first is taken.
         model: estimates for other sizes, by which times that were measured there are scaled.
+        if_measured: algorithms that are not taken by ``estimates``, and so not the only ones.
     """
     if len(estimates) == 1:
         return next(iter(estimates))
-    return communicator.own(Choices).choose(case, estimates, model)
+    return communicator.own(Choices).choose(case, estimates, model, if_measured)
 
 
-def _fastest(tables: Iterable[Table], case: Case, estimates: Mapping[str, float], model: Model | None) -> str:
-    for table in tables:
-        if times := table.times(case, tuple(estimates), model):
-            return min(times, key=times.__getitem__)
-    return min(estimates, key=estimates.__getitem__)
+def _fastest(
+    tables: Sequence[Table],
+    case: Case,
+    estimates: Mapping[str, float],
+    model: Model | None,
+    if_measured: Sequence[str],
+) -> str:
+    others = {name: time for name, time in estimates.items() if name not in if_measured}
+    for names in dict.fromkeys((tuple(estimates), tuple(others))):
+        for table in tables:
+            if times := table.times(case, names, model):
+                return min(times, key=times.__getitem__)
+    return min(others, key=others.__getitem__)

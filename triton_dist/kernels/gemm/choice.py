@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -35,10 +35,12 @@ def choose_gemm(
     *,
     scales: str = "",
     rows: int | None = None,
+    if_measured: Sequence[str] = (),
 ) -> str:
     """One of the available ``algorithms`` for ``operation``, in which this PE computes ``c``; the same on all PEs.
 
-    Where PEs share the rows of A, each has ``rows``, but the last, which may have fewer.
+    Where PEs share the rows of A, each has ``rows``, but the last, which may have fewer. Those of ``if_measured`` are
+    taken only where a table has their times.
 
     In the CPU world, where times mean nothing, the first.
     """
@@ -58,4 +60,4 @@ def choose_gemm(
         return estimates(operation, gemm, names)
 
     case = case_of(operation, a, b, scales=scales, rows=rows)
-    return choose(comm, case, model(case.sizes), model)
+    return choose(comm, case, model(case.sizes), model, if_measured=if_measured)

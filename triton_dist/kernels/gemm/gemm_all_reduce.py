@@ -6,16 +6,20 @@ import torch
 
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm import partial_sums
 from triton_dist.kernels.gemm.choice import choose_gemm
+from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
-from triton_dist.kernels.gemm.plan_cache import cached
+from triton_dist.kernels.gemm.partial_sums import computation, ring_staging
+from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
 from triton_dist.kernels.gemm.small_m import fits_small_m
 from triton_dist.kernels.prepared import Launch
 
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
+
+ALGORITHMS = (*partial_sums.ALGORITHMS, "direct")
 
 
 @fused_gemm((*ALGORITHMS, "two_level"), reduces=True)
@@ -28,6 +32,8 @@ def gemm_all_reduce(call: Call) -> Computation:
     - ``bulk_synchronous``: the GEMM, then the all-reduce.
     - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs. M need
       not be a multiple of the number of PEs.
+    - ``direct``: the PEs send their sums of a tile to its owner at once, which adds them up and sends the sum to all,
+      while the next tiles are computed. For Hopper GPUs. Any rows go.
     - ``two_level``, over several hosts: as of :func:`gemm_reduce_scatter`; the sums are then gathered.
     - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
     """
@@ -39,7 +45,9 @@ def gemm_all_reduce(call: Call) -> Computation:
     def reduce(product: torch.Tensor, out: torch.Tensor) -> None:
         all_reduce(product, out=out, sm_margin=sm_margin, group=comm)
 
-    return computation(gemm, reduce, _ring, gemm_reduce_scatter, to_all=True)
+    # With 2 PEs a ring is as direct, and keeps to fewer rows of A; with more it depends on how many tiles there are.
+    on_hopper = {"ring": _ring, "direct": _direct}
+    return computation(gemm, reduce, on_hopper, gemm_reduce_scatter, to_all=True, if_measured=("direct",))
 
 
 def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:
@@ -60,3 +68,14 @@ def _ring(gemm: Operands) -> Launch | None:
     key = gemm.key("ring, all-reduce", rows=staging.shape[0])
     plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
     return hopper.run(plan, gemm, staging)
+
+
+def _direct(gemm: Operands) -> Launch | None:
+    from triton_dist.kernels.gemm.hopper import gemm_all_reduce_direct as hopper
+
+    comm, rows = gemm.comm, ring_rows(gemm.a.shape[0], 1)
+    padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
+    key = gemm.key("direct, all-reduce", rows=rows)
+    made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
+    staging = symmetric_matrix(comm, "direct", *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
+    return hopper.run(made, gemm, staging)

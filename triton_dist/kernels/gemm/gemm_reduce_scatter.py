@@ -47,7 +47,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
 
     are_equal = gemm.each * n_pes == gemm.a.shape[0]
 
-    return computation(gemm, reduce if are_equal else reduce_shards, _ring, gemm_reduce_scatter, to_all=False)
+    return computation(gemm, reduce if are_equal else reduce_shards, {"ring": _ring}, gemm_reduce_scatter, to_all=False)
 
 
 def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:

@@ -192,12 +192,13 @@ def _all_scatter(gemm: Gemm) -> dict[str, float]:
     }
 
 
-def _ring(gemm: Gemm, shards: int, share: float) -> float:
-    """Of a ring that sends this share of all tiles; also rows that pad ``shards`` are computed and sent."""
+def _tile_by_tile(gemm: Gemm, shards: int, share: float, columns: int = 256) -> float:
+    """Of a kernel that sends this share of all tiles, of so many columns, beside others; also rows that pad ``shards``
+    are computed and sent."""
     padded = gemm._replace(m=ring_rows(gemm.m, shards))
     sent = padded.nbytes * share / WIRE
     # Nothing hides how long the first round of tiles is computed, nor how long the last is sent: of few tiles, all.
-    rounds = max(1.0, padded.m * padded.n / (132 * 128 * 256))
+    rounds = max(1.0, padded.m * padded.n / (132 * 128 * columns))
     return max(padded.ours + sent / rounds, sent + padded.ours / rounds)
 
 
@@ -213,7 +214,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
-        "ring": _BARRIER + _ring(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
+        "ring": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
 
 
@@ -231,7 +232,8 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=True) + 4 * _US + sent / WIRE,
-        "ring": 2 * _BARRIER + _SUMMED * _ring(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes),
+        "ring": 2 * _BARRIER + _SUMMED * _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes),
+        "direct": 2 * _BARRIER + _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes, columns=128),
     }
 
 

@@ -5,7 +5,7 @@ Partial sums are sent in C's dtype and added in float32, in the order of the PEs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -30,21 +30,23 @@ ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 def computation(
     gemm: Operands,
     reduce: Callable[[torch.Tensor, torch.Tensor], object],
-    run_ring: Callable[[Operands], Launch | Sequence[Step] | None],
+    on_hopper: Mapping[str, Callable[[Operands], Launch | Sequence[Step] | None]],
     within_host: Callable[..., torch.Tensor],
     *,
     to_all: bool,
+    if_measured: Sequence[str] = (),
 ) -> Computation:
     """What computes ``gemm.c``.
 
     Args:
         reduce: adds up a product, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the epilogue,
             by one call. It is kept for later calls, and so may hold no operand.
-        run_ring: the algorithm ``ring``.
+        on_hopper: the algorithms of Hopper GPUs, by name.
         within_host: ``gemm_reduce_scatter``.
         to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
+        if_measured: see :class:`Computation`.
     """
-    needs_of_fused = _needs_of_fused(gemm)
+    needs_of_fused, needs_of_hopper = _needs_of_fused(gemm), _needs_of_hopper(gemm)
     return Computation(
         gemm.c,
         gemm.c,
@@ -52,10 +54,11 @@ def computation(
             "two_level": why_not_two_level(gemm) or partial(reduce_two_level, gemm, within_host, to_all=to_all),
             "bulk_synchronous": partial(_bulk_synchronous, gemm, reduce, to_all=to_all),
             "fused": needs_of_fused or partial(small_m_gemm, gemm, to_all=to_all),
-            "ring": _needs_of_ring(gemm) or partial(run_ring, gemm),
+            **{name: needs_of_hopper or partial(run, gemm) for name, run in on_hopper.items()},
         },
-        # It loads B for the rows of each PE, where fused, or a GEMM in front of an exchange of few bytes, does so once.
-        passed_over=("ring",) if _is_small_m(gemm) else (),
+        # Fused, or a GEMM in front of an exchange of few bytes, loads B as fast as memory gives it.
+        passed_over=tuple(on_hopper) if _is_small_m(gemm) else (),
+        if_measured=if_measured,
     )
 
 
@@ -70,8 +73,8 @@ def _is_small_m(gemm: Operands) -> bool:
     return fits_small_m(gemm.each * n_pes, n_pes)
 
 
-def _needs_of_ring(gemm: Operands) -> str:
-    """What the algorithm ``ring`` needs that is not there; empty if it is available."""
+def _needs_of_hopper(gemm: Operands) -> str:
+    """What the algorithms of Hopper GPUs need that is not there; empty if they are available."""
     from triton_dist.kernels.gemm.hopper.launch import takes
 
     if takes(gemm):

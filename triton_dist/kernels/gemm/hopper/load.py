@@ -17,7 +17,7 @@ from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, PE
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 
-__all__ = ["PIECE", "load_b", "load_operands", "load_step", "pieces_of"]
+__all__ = ["PIECE", "load_b", "load_operands", "load_step", "load_unit", "pieces_of"]
 
 PIECE = gl.constexpr(16)
 """Rows of A that are loaded at a time where a block has not all of its rows."""
@@ -29,18 +29,27 @@ def load_operands(a, a_piece, b, operands, work, CONFIG: gl.constexpr, B_BY_COLU
 
     With ``padding`` tiles are of shards, one of each PE, of which each has so many rows more than there are in A.
     """
-    BLOCK_K: gl.constexpr = a.block_shape[1]
     first, last = units_of_program(work)
     step = 0
     for unit in range(first, last):
-        row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
-        if padding is not None:
-            row -= field(work, unit, PE) * padding
-        for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
-            stage, full = await_empty(operands, step, CONFIG)
-            load_step(a, a_piece, row, k * BLOCK_K, full, operands, stage, b.block_type.nbytes, CONFIG)
-            load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
-            step += 1
+        step = load_unit(a, a_piece, b, operands, work, unit, step, CONFIG, B_BY_COLUMNS, padding)
+
+
+@gluon.jit
+def load_unit(
+    a, a_piece, b, operands, work, unit, step, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, padding=None
+):
+    """Load the blocks of a unit, from ``step`` on. Returns the step behind them."""
+    BLOCK_K: gl.constexpr = a.block_shape[1]
+    row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
+    if padding is not None:
+        row -= field(work, unit, PE) * padding
+    for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
+        stage, full = await_empty(operands, step, CONFIG)
+        load_step(a, a_piece, row, k * BLOCK_K, full, operands, stage, b.block_type.nbytes, CONFIG)
+        load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
+        step += 1
+    return step
 
 
 @gluon.jit

@@ -68,7 +68,7 @@ def issue_intervals(pacing, work, unit, last):
 
 
 @gluon.jit
-def send_block(peers_c, place, output, group: gl.constexpr, cycles, interval):
+def send_block(peers_c, place, output, group: gl.constexpr, cycles, interval, in_flight: gl.constexpr = IN_FLIGHT):
     """Store a group's block of a tile to each descriptor in ``peers_c``, throttled, in pieces as these describe them.
 
     What NVLink does not take at once waits in the queue of this program's TMA loads. So pieces are issued at intervals:
@@ -76,11 +76,11 @@ def send_block(peers_c, place, output, group: gl.constexpr, cycles, interval):
     of the block, which do not grow when the GPU lowers its clock.
     """
     if len(peers_c) > 0:
-        _send_pieces(peers_c, place, output, group, cycles, interval)
+        _send_pieces(peers_c, place, output, group, cycles, interval, in_flight)
 
 
 @gluon.jit
-def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval):
+def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval, in_flight: gl.constexpr):
     ROWS: gl.constexpr = peers_c[0].block_shape[0]
     COLUMNS: gl.constexpr = peers_c[0].block_shape[1]
     DOWN: gl.constexpr = output.blocks.shape[1] // ROWS
@@ -94,7 +94,7 @@ def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval):
         for i in gl.static_range(len(peers_c)):
             began = clock()
             tma.async_store(peers_c[i], piece, pieces.index(group * (DOWN * ACROSS) + number))
-            stores_complete(IN_FLIGHT - 1)
+            stores_complete(in_flight - 1)
             due += interval
             while clock() - began < cycles:
                 pass
