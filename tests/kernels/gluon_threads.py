@@ -362,6 +362,7 @@ _NAMES = {
     "warpgroup_mma_wait": lambda pending, values: values[0],
     "fence_async_shared": lambda: None,
     "fence_async_proxy": lambda: None,
+    "release_all": lambda: None,
     "stores_complete": lambda pending=0: None,
     "store_nothing": lambda: None,
     "wait_for_previous": lambda: None,

@@ -11,7 +11,7 @@ from pathlib import Path
 import triton
 from ptx import ptxas_report
 
-__all__ = ["ptx_that_fits", "registers_by_limit"]
+__all__ = ["ptx_that_fits", "registers_by_limit", "signals_all"]
 
 SHARED = 227 << 10
 """Shared memory of a program, in bytes."""
@@ -74,3 +74,9 @@ def registers_by_limit(cubin: Path) -> dict[int, int]:
         if goes_on and operation not in ("CALL", "BRX"):
             todo.append((place + 1, limit, callers))
     return dict(used)
+
+
+def signals_all(code: str) -> bool:
+    """Whether flags of peers are set behind a fence that is for all of them."""
+    fence, flag = code.find("fence.acq_rel.sys;"), code.find("atom.global.sys.relaxed.exch")
+    return 0 <= fence < flag

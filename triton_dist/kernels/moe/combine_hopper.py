@@ -19,7 +19,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_all
 from triton_dist.kernels.moe.combine_batches import (
     Sums,
     batch_to_send,
@@ -170,12 +170,9 @@ def _send_sums(sums, ring, received, stored, begin, rounds, lane, lanes, CONFIG:
 @gluon.jit
 def _signal_peers(sums, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Tell the peers of each round that is stored. A release waits for the stores; the other warps go on meanwhile."""
-    N: gl.constexpr = CONFIG.n_pes
     for i in range(rounds):
         mbarrier.wait(stored.index(i & (STORED - 1)), i // STORED & 1)
-        for distance in range(1, N):
-            rank = (sums.me + distance) % N
-            signal_peer(sums.flags + sums.me * lanes + lane, gl.load(sums.flag_distances + rank), first + i)
+        signal_all(sums.flags + sums.me * lanes + lane, sums.flag_distances, sums.me, first + i, CONFIG.n_pes)
 
 
 @gluon.jit

@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import (
     acquire,
     fence_async_proxy,
-    signal_peer,
+    signal_all,
     store_nothing,
     stores_complete,
 )
@@ -197,11 +197,8 @@ def _all_lanes(route, CONFIG: gl.constexpr):
 @gluon.jit
 def _signal(route, lane, programs, number, CONFIG: gl.constexpr):
     """Tell all peers that a round of a lane has arrived."""
-    N: gl.constexpr = CONFIG.n_pes
     gl.barrier()
-    for distance in gl.static_range(1, N):
-        pe = (route.me + distance) % N
-        signal_peer(route.flags + route.me * programs + lane, gl.load(route.distances + pe), number)
+    signal_all(route.flags + route.me * programs + lane, route.distances, route.me, number, CONFIG.n_pes)
 
 
 @gluon.jit

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from triton_dist.kernels.gemm.hopper.flags import acquire, signal_peer
+from triton_dist.kernels.gemm.hopper.flags import acquire, signal_all
 from triton_dist.kernels.moe.rounds_hopper import padded
 from triton_dist.kernels.moe.token_ring import BATCH, tokens_of
 
@@ -191,9 +191,7 @@ def move_headers(of, route, call, lane, lanes, CONFIG: gl.constexpr):
         begin, end = _part_of(route.n_tokens, lane, lanes)
         _send(of, route, half, begin, end, CONFIG)
         gl.barrier()  # all threads have stored
-        for distance in range(1, N):
-            rank = (route.me + distance) % N
-            signal_peer(of.flags + route.me * lanes + lane, gl.load(of.flag_distances + rank), call)
+        signal_all(of.flags + route.me * lanes + lane, of.flag_distances, route.me, call, N)
         _take(
             of.scales, of.ids, of.weights, CONFIG.n_scales, CONFIG.top_k, of, route, route.me, begin, end, CONFIG
         )  # fmt: skip

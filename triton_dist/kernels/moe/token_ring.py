@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.flags import signal_peer
+from triton_dist.kernels.gemm.hopper.flags import signal_all
 from triton_dist.kernels.moe.combine_ring import Ring, step_of
 from triton_dist.kernels.moe.rounds_hopper import LINE
 from triton_dist.kernels.moe.token_batches import header_words
@@ -183,12 +183,9 @@ def signal_peers(route, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr
     The warp that stores is less than ``DEPTH`` rounds ahead: it sends round g when peers have sent round g - 4, which
     they do when they have received round g - 8 of this PE.
     """
-    N: gl.constexpr = CONFIG.n_pes
     for i in range(rounds):
         wait_round(stored, i)
-        for distance in range(1, N):
-            there = gl.load(route.distances + (route.me + distance) % N)
-            signal_peer(route.flags + route.me * lanes + lane, there, first + i)
+        signal_all(route.flags + route.me * lanes + lane, route.distances, route.me, first + i, CONFIG.n_pes)
 
 
 @gluon.jit

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from triton_dist.kernels.gemm.hopper.flags import signal_peer, wait_peers
+from triton_dist.kernels.gemm.hopper.flags import signal_all, wait_peers
 from triton_dist.kernels.gemm.hopper.layout import ARRIVED, DONE, ENTERED, EPOCH
 from triton_dist.kernels.gemm.hopper.trace_events import PEERS, record_event, time
 
@@ -42,9 +42,7 @@ def epoch_of(state):
 def admit_peers(peers, value, N_PES: gl.constexpr):
     """Signal all peers that they may store to this PE: what it did with the memory before has ended."""
     if gl.program_id(0) == 0:
-        for i in range(1, N_PES):
-            pe = (peers.me + i) % N_PES
-            signal_peer(peers.flags + ENTERED + peers.me, gl.load(peers.distances + pe), value)
+        signal_all(peers.flags + ENTERED + peers.me, peers.distances, peers.me, value, N_PES)
 
 
 @gluon.jit
@@ -63,9 +61,7 @@ def end_epoch(state, epoch):
 @gluon.jit
 def exchange_done(peers, epoch, work, trace, N_PES: gl.constexpr):
     """Signal all peers that what this PE stored to them has arrived, and wait until they have signalled the same."""
-    for i in range(1, N_PES):
-        pe = (peers.me + i) % N_PES
-        signal_peer(peers.flags + DONE + peers.me, gl.load(peers.distances + pe), epoch)
+    signal_all(peers.flags + DONE + peers.me, peers.distances, peers.me, epoch, N_PES)
     began = time(trace)
     wait_peers(peers.flags + DONE, epoch, peers.me, N_PES)
     if trace is not None:  # behind all units

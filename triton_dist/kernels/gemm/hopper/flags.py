@@ -16,6 +16,8 @@ __all__ = [
     "clock",
     "fence_async_proxy",
     "nanoseconds",
+    "release_all",
+    "signal_all",
     "signal_peer",
     "store_nothing",
     "stores_complete",
@@ -47,6 +49,25 @@ def signal_peer(flag, distance, number):
     """Store ``number`` to a symmetric flag on a peer, ``distance`` bytes away, with release semantics."""
     there = (flag.to(gl.int64) + distance).to(gl.pointer_type(gl.int32))
     gl.atomic_xchg(there, number, sem="release", scope="sys")
+
+
+@gluon.jit
+def signal_all(flag, distances, me, number, N_PES: gl.constexpr):
+    """Store ``number`` to a symmetric flag on each peer, ``distances`` bytes away, with release semantics.
+
+    One fence is for all of them, and with the stores a release pattern (PTX ISA, memory consistency model). A release
+    of each would wait once more for what is on its way.
+    """
+    release_all()
+    for i in range(1, N_PES):
+        there = (flag.to(gl.int64) + gl.load(distances + (me + i) % N_PES)).to(gl.pointer_type(gl.int32))
+        gl.atomic_xchg(there, number, sem="relaxed", scope="sys")
+
+
+@gluon.jit
+def release_all():
+    """What this thread has done and seen is visible to whoever sees what it stores from now on."""
+    gl.inline_asm_elementwise("fence.acq_rel.sys; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.constexpr_function
