@@ -191,7 +191,7 @@ def check_moe_gradients_of_every_path(world: Any) -> None:
 
 def check_moe_what_auto_takes(world: Any) -> None:
     """From thousands of tokens on two kernels, if a number of SMs is asked for; the results are the same."""
-    assert [choose(tokens, 128, 24) for tokens in (64, 2048, 4096, 8192)] == ["separate"] * 2 + ["fused"] * 2
+    assert [choose(tokens, 128, 24) for tokens in (64, 2048, 4096, 8192)] == ["separate"] * 2 + ["fused_hopper"] * 2
     assert choose(8192, 128, 0) == choose(8192, 512, 24) == "separate"
     experts = 2 * world.n_pes
     x, ids, weights = (tensor[world.pe] for tensor in routed(world, 5, experts, 2, 1))

@@ -160,7 +160,7 @@ def check_what_auto_takes(world: Any) -> None:
     expected = moe.moe_layer(*given, **options, algorithm="separate")
     most, layer_steps._FUSED_FROM = layer_steps._FUSED_FROM, 5
     try:
-        assert layer_steps.choose(5, 2 * world.n_pes, 1) == "fused"
+        assert layer_steps.choose(5, 2 * world.n_pes, 1) == "fused_hopper"
         same(moe.moe_layer(*given, **options, num_sms=1), expected)
     finally:
         layer_steps._FUSED_FROM = most

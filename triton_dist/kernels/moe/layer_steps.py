@@ -52,9 +52,10 @@ class Steps(NamedTuple):
 
 
 def choose(max_tokens: int, num_experts: int, num_sms: int) -> str:
-    """What ``auto`` takes, from measurements (docs/decisions/0085); the same on all PEs."""
+    """What ``auto`` takes, from measurements (docs/decisions/0085); the same on all PEs. Where the kernels of Hopper
+    GPUs do not take the operands, ``fused_hopper`` is ``fused``."""
     fused = num_sms > 0 and max_tokens >= _FUSED_FROM and num_experts <= _FUSED_EXPERTS
-    return "fused" if fused else "separate"
+    return "fused_hopper" if fused else "separate"
 
 
 def steps_of(
@@ -96,7 +97,7 @@ def _algorithm(steps: Steps, group: Any) -> str:
         return steps.algorithm
     chosen = choose(steps.max_tokens, steps.num_experts, steps.num_sms)
     # Two kernels load and store at all peers.
-    return "separate" if chosen == "fused" and communicator_of(group).grid.hosts > 1 else chosen
+    return "separate" if chosen == "fused_hopper" and communicator_of(group).grid.hosts > 1 else chosen
 
 
 def differentiable_steps(
