@@ -100,6 +100,56 @@ def check_moe_tokens(world: Any) -> None:
     assert dispatched(world, chosen).x.shape[0] == world.n_pes * chosen.max_tokens
 
 
+def check_moe_tokens_by_expert(world: Any) -> None:
+    """Rows of an expert are its tokens', in their order; their sums are weighted; room for fewer rows than may come."""
+    me = world.pe
+    for i, (counts, routing, top_k) in enumerate((([5, 3, 8], "any", 3), ([0, 8], "some", 4), ([0], "any", 1))):
+        chosen = case(world, counts, top_k=top_k, routing=routing, seed=i, n_scales=2 * (i % 2), max_tokens=8)
+        if i == 0:  # a token chooses an expert twice
+            for ids in chosen.ids:
+                ids[:, 1:] = ids[:, :1]
+        come, local = dispatched(world, chosen), chosen.num_experts // world.n_pes
+        n, ids = int(come.n_rows), come.topk_ids
+        assert ids is not None and come.topk_weights is not None
+        rows = int((ids >= 0).sum())
+        grouped = moe.group_by_expert(come, **({} if i else {"capacity": max(1, rows)}))
+        assert grouped.counts.tolist() == [int((ids == expert).sum()) for expert in range(local)]
+        assert grouped.offsets.tolist() == [0, *grouped.counts.cumsum(0).tolist()]
+        tokens = torch.cat([(ids == expert).nonzero()[:, 0] for expert in range(local)])
+        assert torch.equal(grouped.x[:rows].view(torch.uint8), come.x[tokens].view(torch.uint8))
+        assert (grouped.scales is None) == (come.scales is None)
+        if grouped.scales is not None and come.scales is not None:
+            assert torch.equal(grouped.scales[:rows], come.scales[tokens])
+        y = torch.randn(len(grouped.x), 40, generator=torch.Generator().manual_seed(me))
+        summed = moe.sum_over_experts(y, grouped)
+        places = grouped.routing.positions[0]
+        for token in range(n):
+            made = places[token] >= 0
+            expected = (y[places[token][made]] * come.topk_weights[token][made, None]).sum(dim=0)
+            torch.testing.assert_close(summed[token], expected)
+    with raises(TypeError, "what dispatch_tokens has returned"):
+        moe.group_by_expert(grouped)  # type: ignore[arg-type]
+    with raises(TypeError, "what group_by_expert has returned"):
+        moe.sum_over_experts(y, come)  # type: ignore[arg-type]
+    with raises(ValueError, "capacity must be at least 1"):
+        moe.group_by_expert(come, capacity=0)
+    with raises(ValueError, "y must be"):
+        moe.sum_over_experts(y[:-1], grouped)
+    with raises(ValueError, "a tensor requires a gradient"):
+        moe.sum_over_experts(y.clone().requires_grad_(), grouped)
+    with raises(ValueError, "received has no ids"):
+        moe.group_by_expert(come._replace(topk_ids=None))
+
+
+def check_moe_tokens_by_expert_that_do_not_fit(world: Any) -> None:
+    chosen = case(world, [8], top_k=3, routing="any", max_tokens=8)
+    come = dispatched(world, chosen)
+    assert come.topk_ids is not None
+    rows = int((come.topk_ids >= 0).sum())
+    with raises(RuntimeError, "there are more rows than the capacity"):
+        moe.group_by_expert(come, capacity=rows - 1)
+
+
 def check_moe_tokens_are_refused(world: Any) -> None:
     chosen = case(world, [5, 3], top_k=3)
     x, ids, weights = chosen.x[world.pe], chosen.ids[world.pe], chosen.weights[world.pe]

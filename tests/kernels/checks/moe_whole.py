@@ -100,6 +100,22 @@ def check_moe_whole_sizes_and_dtypes(world: Any) -> None:
         same(Layer(world, [37, 0, 40], dtype=dtype, hidden=hidden, inner=inner, seed=i))
 
 
+def check_moe_layers_by_tokens(world: Any) -> None:
+    """``tokens``, whose rows cross once, against rows for each choice; none, repeated and skewed choices."""
+    for i, (tokens, routing, options) in enumerate(
+        (
+            ([12, 3, 20], "any", {}),
+            ([0, 40, 0], "some", {"num_sms": 2}),
+            ([40], "none", {"num_sms": 2}),
+            ([7, 0], "one", {"capacity": 7 * 3 * world.n_pes}),
+            ([12, 3, 20], "here", {"num_sms": 1}),
+        )
+    ):
+        layer = Layer(world, tokens, top_k=3, local=2, routing=routing, seed=i, dtype=torch.float32)
+        close(layer("tokens", **options), layer("separate"))
+    close(layer("tokens", group=world.team_world), layer("separate"))
+
+
 def check_moe_whole_calls_that_follow_each_other(world: Any) -> None:
     """Neither tokens nor sums are overwritten before a slow PE has read them, and bits do not depend on programs."""
     layers = [Layer(world, [12, 3, 20], seed=i, routing=("one", "some")[i]) for i in range(2)]
@@ -179,7 +195,7 @@ def check_moe_whole_mistakes(world: Any) -> None:
     sizes: dict[str, Any] = {"num_experts": layer.experts, "max_tokens": layer.max_tokens}
     routing = moe.gather_routing(layer.ids, layer.weights, **sizes)
     w = layer.w13.transpose(1, 2)
-    with raises(ValueError, "moe_layer: algorithm must be auto, separate, fused or fused_hopper, got 'fast'"):
+    with raises(ValueError, "moe_layer: algorithm must be auto, separate, tokens, fused or fused_hopper, got 'fast'"):
         layer("fast")
     with raises(ValueError, "algorithm is for parallel='expert', got 'fused'"):
         layer("fused", parallel="tensor")

@@ -26,6 +26,9 @@ from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 from triton_dist.kernels.moe.tokens import DispatchedTokens
 from triton_dist.kernels.moe.tokens import combine_tokens as _combine_tokens
 from triton_dist.kernels.moe.tokens import dispatch_tokens as _dispatch_tokens
+from triton_dist.kernels.moe.tokens_by_expert import GroupedTokens
+from triton_dist.kernels.moe.tokens_by_expert import group_by_expert as _group_by_expert
+from triton_dist.kernels.moe.tokens_by_expert import sum_over_experts as _sum_over_experts
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm as _dispatch_grouped_gemm
 from triton_dist.kernels.moe.whole_experts import grouped_gemm_combine as _grouped_gemm_combine
 
@@ -34,6 +37,7 @@ __all__ = [
     "Dispatched",
     "DispatchedTokens",
     "GatheredRouting",
+    "GroupedTokens",
     "Sent",
     "all_gather_grouped_gemm",
     "combine",
@@ -47,12 +51,14 @@ __all__ = [
     "dispatch_tokens",
     "functional",
     "gather_routing",
+    "group_by_expert",
     "group_limited_top_k",
     "grouped_gemm",
     "grouped_gemm_combine",
     "grouped_gemm_reduce_scatter",
     "moe_layer",
     "softmax_top_k",
+    "sum_over_experts",
 ]
 
 _SAME = "call the function of the same name in triton_dist.kernels.moe.functional"
@@ -69,7 +75,9 @@ dispatch_send = outside_of_graphs(_OTHERS)(_dispatch_send)
 dispatch_tokens = outside_of_graphs(_SAME)(_dispatch_tokens)
 dispatch_grouped_gemm = outside_of_graphs(_OTHERS)(_dispatch_grouped_gemm)
 gather_routing = outside_of_graphs(_SAME)(_gather_routing)
+group_by_expert = outside_of_graphs(_OTHERS)(_group_by_expert)
 grouped_gemm = outside_of_graphs(_SAME)(_grouped_gemm)
 grouped_gemm_combine = outside_of_graphs(_OTHERS)(_grouped_gemm_combine)
 grouped_gemm_reduce_scatter = outside_of_graphs(_SAME)(_grouped_gemm_reduce_scatter)
 moe_layer = recorded(_moe_layer)
+sum_over_experts = outside_of_graphs(_OTHERS)(_sum_over_experts)

@@ -28,11 +28,20 @@ from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.arguments import records_gradients, refuse_gradients
 from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int
-from triton_dist.kernels.prepared import Nested, Part, Prepared, launch, steps
+from triton_dist.kernels.prepared import Launch, Nested, Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "have_rows", "memory_words", "workspace"]
+__all__ = [
+    "GatheredRouting",
+    "communicator_of",
+    "gather",
+    "gather_routing",
+    "have_rows",
+    "memory_words",
+    "of_one_pe",
+    "workspace",
+]
 
 _RANKED = tl.constexpr(64)
 """Choices that are compared with each other at a time."""
@@ -275,38 +284,16 @@ def gather(
         if prepared.repeat(signature, ids, weights, *made):
             return GatheredRouting(made[0], ids.shape[0], ids.shape[1], num_experts, max_tokens, comm.members, comm)
     weights = _check(comm, ids, weights, num_experts, max_tokens)
-    n, (n_tokens, top_k) = comm.n_pes, ids.shape
+    n_tokens, top_k = ids.shape
     compared = "gather_routing", ids.shape[1], num_experts, max_tokens
     comm.compare(*compared)
-    choices, ranked = max_tokens * top_k, int(_RANKED.value)
-    chunks = max(1, min(triton.cdiv(choices, 4 * ranked), _CHUNKS // n))
-    sizes = _Words(
-        memory_words(n, max_tokens, top_k, num_experts),
-        _packed_words(max_tokens, top_k),
-        n * chunks * int(triton.next_power_of_2(num_experts)),
-    )
+    sizes = _words_of(comm.n_pes, max_tokens, top_k, num_experts)
     memory, packed, chunk_counts = sizes.tensors(new, ids.device)
     routing = GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
-    of_tokens = launch(
-        moe_gather_routing_pack, (triton.cdiv(choices, 1024),), (packed, ids, weights), n_tokens, num_experts, top_k,
-        max_tokens, 1024, debug=True, sanitize_overflow=False,
-    )  # fmt: skip
+    of_tokens = _pack(packed, ids, weights, routing)
     gathered = workspace(comm, max_tokens, top_k)
     all_gather(gathered, packed, group=comm)
-    cut = {"CHUNKS": chunks, "SIZE": triton.cdiv(choices, chunks * ranked) * ranked}
-    common = {"E": num_experts, "K": top_k, "MAX_TOKENS": max_tokens}
-    count = launch(moe_gather_routing_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
-    place = launch(
-        moe_gather_routing_place,
-        (n * chunks,),
-        (chunk_counts, memory),
-        gathered,
-        n,
-        **common,
-        **cut,
-        PARTS=routing.parts,
-        num_warps=8,
-    )
+    count, place = _place(chunk_counts, gathered, routing)
     parts: Sequence[Part] = (
         (of_tokens, lambda ids, weights, memory, packed, counts: (packed, ids, weights)),
         (Nested(lambda packed: all_gather(gathered, packed, group=comm), (gathered,)), lambda *call: call[3:4]),
@@ -319,6 +306,52 @@ def gather(
     )
     prepared.keep(signature, steps(*parts), *compared, details=sizes, new=made_anew)
     return routing
+
+
+def of_one_pe(ids: torch.Tensor, weights: torch.Tensor, num_experts: int) -> GatheredRouting:
+    """Which rows the choices ``ids`` [T, top_k] of one PE have, which tells nobody: in [0, num_experts), or -1."""
+    n_tokens, top_k = ids.shape
+    memory, packed, chunk_counts = _words_of(1, n_tokens, top_k, num_experts).tensors(torch.empty, ids.device)
+    routing = GatheredRouting(memory, n_tokens, top_k, num_experts, n_tokens, Members(0, 1, 1))
+    _pack(packed, ids, weights, routing)
+    _place(chunk_counts, packed, routing)
+    return routing
+
+
+def _pack(packed: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, routing: GatheredRouting) -> Launch | None:
+    choices = routing.max_tokens * routing.top_k
+    return launch(
+        moe_gather_routing_pack, (triton.cdiv(choices, 1024),), (packed, ids, weights), routing.n_tokens,
+        routing.num_experts, routing.top_k, routing.max_tokens, 1024, debug=True, sanitize_overflow=False,
+    )  # fmt: skip
+
+
+def _place(
+    chunk_counts: torch.Tensor, gathered: torch.Tensor, routing: GatheredRouting
+) -> tuple[Launch | None, Launch | None]:
+    """Count the choices of each chunk, and give each its row."""
+    n, choices, ranked = routing.members.size, routing.max_tokens * routing.top_k, int(_RANKED.value)
+    chunks = _chunks_of(n, choices)
+    cut = {"CHUNKS": chunks, "SIZE": triton.cdiv(choices, chunks * ranked) * ranked}
+    common = {"E": routing.num_experts, "K": routing.top_k, "MAX_TOKENS": routing.max_tokens}
+    count = launch(moe_gather_routing_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
+    place = launch(
+        moe_gather_routing_place,
+        (n * chunks,),
+        (chunk_counts, routing.memory),
+        gathered,
+        n,
+        **common,
+        **cut,
+        PARTS=routing.parts,
+        num_warps=8,
+    )
+    return count, place
+
+
+def _chunks_of(n_pes: int, choices: int) -> int:
+    """Of each PE's choices."""
+    return max(1, min(int(triton.cdiv(choices, 4 * _RANKED.value)), _CHUNKS // n_pes))
 
 
 def _routing(rest: tuple[Any, ...], parts: tuple[Any, ...]) -> GatheredRouting:
@@ -337,6 +370,14 @@ class _Words(NamedTuple):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         memory = new(self.memory, dtype=torch.int32, device=device)
         return memory, memory.new_empty(self.packed), memory.new_empty(self.chunk_counts)
+
+
+def _words_of(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> _Words:
+    return _Words(
+        memory_words(n_pes, max_tokens, top_k, num_experts),
+        _packed_words(max_tokens, top_k),
+        n_pes * _chunks_of(n_pes, max_tokens * top_k) * int(triton.next_power_of_2(num_experts)),
+    )
 
 
 def _packed_words(max_tokens: int, top_k: int) -> int:

@@ -25,7 +25,7 @@ from triton_dist.kernels.options import check_bool
 
 __all__ = ["ALGORITHMS", "ONE_OF", "check_replicated", "moe_layer"]
 
-ALGORITHMS = "auto", "separate", "fused", "fused_hopper"
+ALGORITHMS = "auto", "separate", "tokens", "fused", "fused_hopper"
 ONE_OF = f"{', '.join(ALGORITHMS[:-1])} or {ALGORITHMS[-1]}"
 _ops: Any = torch.ops.triton_dist
 
@@ -62,7 +62,9 @@ def moe_layer(
             of each expert: w13 is [num_experts, 2 * intermediate / n_pes, hidden], of which w1 and w3 have the same
             rows of the whole ones, and w2 [num_experts, hidden, intermediate / n_pes]. ``num_sms`` is then as of
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`, and there is no ``capacity``.
-        algorithm: for ``expert``. ``separate``: every step is a kernel of its own. ``fused``: the routing is gathered;
+        algorithm: for ``expert``. ``separate``: every step is a kernel of its own. ``tokens``: the same, with
+            :func:`~triton_dist.kernels.moe.dispatch_tokens`, so that a token crosses once to each PE, and its rows of a
+            PE are added up there, and rounded, before they return. ``fused``: the routing is gathered;
             then dispatch, GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms``
             programs move rows while the others multiply. Sums and roundings are the same. ``fused_hopper``: the same
             with the warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are

@@ -24,6 +24,8 @@ from triton_dist.kernels.moe.gathered_routing import gather_routing
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
+from triton_dist.kernels.moe.tokens import combine_tokens, dispatch_tokens
+from triton_dist.kernels.moe.tokens_by_expert import group_by_expert, sum_over_experts
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
 
 __all__ = ["Steps", "choose", "differentiable_steps", "steps_of"]
@@ -84,12 +86,20 @@ def steps_of(
         how["algorithm"] = "hopper" if algorithm == "fused_hopper" else "portable"
         hidden = dispatch_grouped_gemm(contiguous(x), up, routing, swiglu=True, capacity=steps.capacity, **how)
         return grouped_gemm_combine(hidden, down, routing, **how)
-    received = dispatch(x.contiguous(), ids, weights, **steps.sizes, group=group)
-    groups = received.offsets, received.counts
     # If all PEs have as many tokens. There may be room for n_pes times as many rows.
-    rows = -(-ids.numel() // (received.routing.local_experts * steps.copies))
-    hidden = grouped_gemm(received.x, up, *groups, swiglu=True, expected_rows=rows)
-    return combine(grouped_gemm(hidden, down, *groups, expected_rows=rows), received)
+    rows = -(-ids.numel() // (len(w13) * steps.copies))
+
+    def experts(x: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        hidden = grouped_gemm(x, up, offsets, counts, swiglu=True, expected_rows=rows)
+        return grouped_gemm(hidden, down, offsets, counts, expected_rows=rows)
+
+    if algorithm == "tokens":
+        come = dispatch_tokens(x.contiguous(), ids, weights, num_sms=steps.num_sms, **gathered)
+        grouped = group_by_expert(come, capacity=steps.capacity)
+        y = experts(grouped.x, grouped.offsets, grouped.counts)
+        return combine_tokens(sum_over_experts(y, grouped), come)
+    received = dispatch(x.contiguous(), ids, weights, **steps.sizes, group=group)
+    return combine(experts(received.x, received.offsets, received.counts), received)
 
 
 def _algorithm(steps: Steps, group: Any) -> str:
