@@ -84,6 +84,7 @@ def measure_layer(bench: Bench, shape: LayerShape) -> None:
         "ours, fused_hopper, 32 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=32),
         "ours, fused_hopper, 40 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=40),
         "ours, separate, rounds, 24 SMs": ours_layer(layer, algorithm="separate", num_sms=24),
+        "ours, tokens, 24 SMs": ours_layer(layer, algorithm="tokens", num_sms=24),
         "ours, separate": ours_layer(layer, algorithm="separate"),
         "NCCL, our grouped GEMM": layer.by_nccl(),
     }

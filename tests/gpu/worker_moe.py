@@ -784,6 +784,12 @@ def hopper_layers(world: Any) -> None:
         fused_layers(world, "fused_hopper")
 
 
+def layers_by_tokens(world: Any) -> None:
+    """The same of steps whose tokens cross once, on 1, 2 and all SMs; and in graphs."""
+    fused_layers(world, "tokens")
+    graphs_of_fused_layers(world, "tokens")
+
+
 def graphs_of_hopper_layers(world: Any) -> None:
     graphs_of_fused_layers(world, "fused_hopper")
 
@@ -903,6 +909,7 @@ BY_LOAD_AND_STORE: tuple[Callable[[Any], None], ...] = (
     graphs_of_fused_layers,
     hopper_layers,
     graphs_of_hopper_layers,
+    layers_by_tokens,
     shared_and_sliced_layers,
     replicated_layers,
     graphs_of_replicated_layers,

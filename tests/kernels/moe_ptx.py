@@ -38,10 +38,11 @@ MODULES = (
     "all_gather_grouped_gemm",
     "grouped_gemm_reduce_scatter",
     "exchange",
+    "tokens_by_expert",
 )
 (
     arguments, dispatch, messages, dispatch_many, combine, combine_many, senders, grouped_gemm, rounds, gathered,
-    gathering, scattering, exchange,
+    gathering, scattering, exchange, by_expert,
 ) = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)  # fmt: skip
 
 rounds._blocks = lambda words, most: (8, min(most, int(triton.next_power_of_2(words))))
@@ -78,6 +79,7 @@ def compile_kernel(
         "moe_dispatch_rounds",
         "moe_dispatch_many",
         "moe_gather_routing_pack",
+        "moe_group_by_expert",
     ):
         options["debug"] = True
     options |= more or {}
@@ -144,8 +146,19 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
     compile_kernel(
         grouped_gemm.moe_grouped_gemm_portable, multiplied, folder / "grouped_gemm.ptx", types | {"counts": "*i32"}
     )
+    compile_by_expert(hidden, words, n_scales, folder)
     for n_pes in numbers_of_pes:
         compile_tensor_parallel(folder, large, n_pes, hidden, fp8, tile, types)
+
+
+def compile_by_expert(hidden: int, words: int, n_scales: int, folder: Path) -> None:
+    """What lies between tokens that came once and grouped GEMMs."""
+    sizes = {"K": TOP_K, "WORDS": words, "SCALES": n_scales, "BLOCK": 2048}
+    sizes["BLOCK_OF_SCALES"] = int(triton.next_power_of_2(max(1, n_scales)))
+    compile_kernel(by_expert.moe_group_by_expert, sizes, folder / "group_by_expert.ptx", {"R": "i32"}, 8)
+    types = {"out": "*bf16", "y": "*bf16"}
+    sizes = {"K": TOP_K, "COLUMNS": hidden, "BLOCK": 1024}
+    compile_kernel(by_expert.moe_sum_over_experts, sizes, folder / "sum_over_experts.ptx", types, 4)
 
 
 def compile_tensor_parallel(

@@ -34,7 +34,8 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(
     moved += ["dispatch_rounds"] if "dispatch_rounds" in large else []
     if dtype == "bfloat16":  # what is combined is that always
         moved += ["combine", *(f"combine_{name}" for name in many), "combine_rounds"]
-    for name in (*moved, *of_slices, *placed):
+    local = "group_by_expert", "sum_over_experts"
+    for name in (*moved, *of_slices, *placed, *local):
         file = tmp_path / f"{name}.ptx"
         report = ptxas_report(file)
         assert " 0 bytes spill stores" in report, (name, report)
@@ -46,6 +47,9 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(
             assert "atom.global.sys.acquire" in ptx and "release" in ptx, name
         if name in moved and name != "grouped_gemm":
             assert "st.global.v4.b32" in ptx and "ld.volatile.global.v4.b32" in ptx, name
+        if name in local:
+            assert "st.global.v4.b32" in ptx and "ld.global.v4.b32" in ptx, name
+    assert "__assertfail" in (tmp_path / "group_by_expert.ptx").read_text()
     assert "__assertfail" in (tmp_path / f"pack_{of_pes[0]}.ptx").read_text()
     assert (
         "an expert id is not in [-1, num_experts)" in (tmp_path / "dispatch.ptx").read_text()
