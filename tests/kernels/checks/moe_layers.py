@@ -171,7 +171,7 @@ def check_moe_gradients_of_every_path(world: Any) -> None:
         return tensor.view(experts, 2, 3 * n, 8)[:, :, columns].flatten(1, 2)
 
     paths: list[dict[str, Any]] = [{"algorithm": "fused"}, {"algorithm": "fused_hopper", "num_sms": 1}]
-    paths += [{"parallel": "tensor"}]
+    paths += [{"parallel": "tensor"}, {"algorithm": "tokens"}, {"algorithm": "tokens", "num_sms": 1}]
     for path in paths:
         tensor = path.get("parallel") == "tensor"
         mine = (sliced(w13), w2[:, :, columns]) if tensor else (w13[here], w2[here])
@@ -224,6 +224,40 @@ def check_moe_compiled(world: Any) -> None:
     same(compiled(x), layer(x))
     compiled(x).sum().backward()
     assert layer.w13.grad is not None and layer.gate.grad is not None
+
+
+def check_moe_tokens_by_expert_opcheck(world: Any) -> None:
+    ids = torch.tensor([[0, 2, -1], [1, 1, 0], [-1, -1, -1], [2, 0, 1]])
+    x, weights = whole(4, 8, seed=1), torch.rand(4, 3)
+    torch.library.opcheck(OPS.moe_group_by_expert.default, (leaf(x), ids, 3, 12))
+    rows, memory = OPS.moe_group_by_expert(x, ids, 3, 12)
+    assert not rows[8:].any(), "rows that no token fills are zeros"
+    torch.library.opcheck(OPS.moe_sum_over_experts.default, (leaf(rows), leaf(weights), memory, 3))
+    torch.library.opcheck(OPS.moe_sum_over_experts_backward.default, (x, rows, weights, memory, 3))
+
+
+def check_moe_layers_by_tokens_compiled(world: Any) -> None:
+    """In one graph, with gradients and without."""
+    layer = MoE(8, 6, num_experts=2 * world.n_pes, top_k=2, max_tokens=8, algorithm="tokens", num_sms=1)
+    x = whole(7, 8, seed=world.pe) / 4
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    results = []
+    for function in (layer, compiled):
+        layer.zero_grad()
+        given = leaf(x)
+        out = function(given)
+        out.square().sum().backward()
+        assert layer.w13.grad is not None and layer.w2.grad is not None
+        results.append((out, given.grad, layer.w13.grad.clone(), layer.w2.grad.clone()))
+    for one, other in zip(*results, strict=True):
+        same(one, other)
+    with torch.no_grad():
+        same(compiled(x), layer(x))
+    found = functional.dispatch_tokens(
+        x.to(FP8).repeat(1, 2), layer.route(x)[0], num_experts=2 * world.n_pes, max_tokens=8
+    )
+    with raises(ValueError, "fp8 and scales have no gradients"):
+        functional.group_by_expert(found)
 
 
 def check_moe_compile_refusals(world: Any) -> None:

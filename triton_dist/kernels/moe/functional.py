@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_sizes, most_rows
 from triton_dist.kernels.moe.combine import combine as combine_rows
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
+from triton_dist.kernels.moe.functional_by_expert import group_by_expert, sum_over_experts
 from triton_dist.kernels.moe.functional_tensor_parallel import (
     all_gather_grouped_gemm,
     gather_routing,
@@ -43,8 +44,10 @@ __all__ = [
     "dispatch",
     "dispatch_tokens",
     "gather_routing",
+    "group_by_expert",
     "grouped_gemm",
     "grouped_gemm_reduce_scatter",
+    "sum_over_experts",
 ]
 
 _ops: Any = torch.ops.triton_dist

@@ -40,6 +40,7 @@ __all__ = [
     "have_rows",
     "memory_words",
     "of_one_pe",
+    "with_memory",
     "workspace",
 ]
 
@@ -308,14 +309,21 @@ def gather(
     return routing
 
 
-def of_one_pe(ids: torch.Tensor, weights: torch.Tensor, num_experts: int) -> GatheredRouting:
-    """Which rows the choices ``ids`` [T, top_k] of one PE have, which tells nobody: in [0, num_experts), or -1."""
+def of_one_pe(ids: torch.Tensor, num_experts: int, new: Callable[..., torch.Tensor] = torch.empty) -> GatheredRouting:
+    """Which rows the choices ``ids`` [T, top_k] of one PE have, which tells nobody: in [0, num_experts), or -1. It has
+    no weights."""
     n_tokens, top_k = ids.shape
-    memory, packed, chunk_counts = _words_of(1, n_tokens, top_k, num_experts).tensors(torch.empty, ids.device)
-    routing = GatheredRouting(memory, n_tokens, top_k, num_experts, n_tokens, Members(0, 1, 1))
-    _pack(packed, ids, weights, routing)
+    memory, packed, chunk_counts = _words_of(1, n_tokens, top_k, num_experts).tensors(new, ids.device)
+    routing = with_memory(memory, ids.shape, num_experts)
+    _pack(packed, ids, new(ids.shape, dtype=torch.float32, device=ids.device), routing)
     _place(chunk_counts, packed, routing)
     return routing
+
+
+def with_memory(memory: torch.Tensor, choices: Sequence[int], num_experts: int) -> GatheredRouting:
+    """The routing of one PE, by its memory, for ids of the shape ``choices``."""
+    n_tokens, top_k = choices
+    return GatheredRouting(memory, n_tokens, top_k, num_experts, n_tokens, Members(0, 1, 1))
 
 
 def _pack(packed: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, routing: GatheredRouting) -> Launch | None:

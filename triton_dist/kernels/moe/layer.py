@@ -64,12 +64,12 @@ def moe_layer(
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`, and there is no ``capacity``.
         algorithm: for ``expert``. ``separate``: every step is a kernel of its own. ``tokens``: the same, with
             :func:`~triton_dist.kernels.moe.dispatch_tokens`, so that a token crosses once to each PE, and its rows of a
-            PE are added up there, and rounded, before they return. ``fused``: the routing is gathered;
-            then dispatch, GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms``
-            programs move rows while the others multiply. Sums and roundings are the same. ``fused_hopper``: the same
-            with the warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are
-            recorded, steps are separate with any. ``auto`` is ``fused_hopper`` if ``num_sms`` is given, max_tokens is
-            4096 or more, and there are up to 256 experts, else ``separate``.
+            PE are added up there, and rounded, before they return. ``fused``: the routing is gathered; then dispatch,
+            GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms`` programs move rows
+            while the others multiply. Sums and roundings are those of ``separate``. ``fused_hopper``: the same with the
+            warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are recorded, both
+            are ``separate``. ``auto`` is ``fused_hopper`` if ``num_sms`` is given, max_tokens is 4096 or more, and
+            there are up to 256 experts, else ``separate``.
         group: as of :mod:`triton_dist.kernels.functional`: the PEs that share the experts.
         tp_group: for ``expert``: the PEs that share each expert of a PE, each with a slice: w13 is
             [L, 2 * intermediate / n, hidden], of which w1 and w3 have the same rows of the whole ones, and w2

@@ -129,6 +129,14 @@ def differentiable_steps(
         gate, value = functional.all_gather_grouped_gemm(x, up, routing, **how).chunk(2, dim=-1)
         hidden = torch.nn.functional.silu(gate) * value
         return functional.grouped_gemm_reduce_scatter(hidden, down, routing, weights, **how)
+    if steps.algorithm == "tokens":
+        sizes = {"num_experts": steps.num_experts, "max_tokens": steps.max_tokens, "num_sms": steps.num_sms}
+        come = functional.dispatch_tokens(x, ids, weights.float(), **sizes, group=group)
+        grouped = functional.group_by_expert(come, capacity=steps.capacity)
+        of_experts = grouped.offsets, grouped.counts
+        gate, value = functional.grouped_gemm(grouped.x, up, *of_experts).chunk(2, dim=-1)
+        y = functional.grouped_gemm(torch.nn.functional.silu(gate) * value, down, *of_experts)
+        return functional.combine_tokens(functional.sum_over_experts(y, grouped), come, group=group)
     both, received = dispatch_and_multiply(x, ids, weights, up, **steps.sizes, group=group)
     gate, value = both.chunk(2, dim=-1)
     hidden = torch.nn.functional.silu(gate) * value

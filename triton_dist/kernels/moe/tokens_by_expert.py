@@ -7,6 +7,7 @@ and written at the rate of this PE's memory, by all multiprocessors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,16 @@ from triton_dist.kernels.moe.tokens import DispatchedTokens
 from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import launch
 
-__all__ = ["GroupedTokens", "group_by_expert", "sum_over_experts"]
+__all__ = [
+    "GroupedTokens",
+    "check_received",
+    "check_rows_of",
+    "gradients_of_sums",
+    "group_by_expert",
+    "rows_by_expert",
+    "sum_over_experts",
+    "sums",
+]
 
 
 class GroupedTokens(NamedTuple):
@@ -100,6 +110,32 @@ def moe_sum_over_experts(
                 tl.store(to, total.to(out.dtype.element_ty), mask=there)
 
 
+@triton.jit(do_not_specialize=["n_tokens"])
+def moe_sum_over_experts_backward(
+    of_y, of_weights, grad, y, weights, positions, n_tokens, K: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Of a token's rows its gradient, times their weights; and of the weights its product with the rows."""
+    choices = tl.arange(0, triton.next_power_of_2(K))
+    for token in range(tl.program_id(0), n_tokens, tl.num_programs(0)):
+        of_token = tl.cast(token, tl.int64) * K
+        if tl.max(tl.load(positions + of_token + choices, mask=choices < K, other=-1), axis=0) >= 0:
+            for k in range(K):
+                row = tl.load(positions + of_token + k)
+                if row >= 0:
+                    weight = tl.load(weights + of_token + k)
+                    total = tl.zeros([BLOCK], tl.float32)
+                    for first in range(0, COLUMNS, BLOCK):
+                        columns = first + tl.arange(0, BLOCK)
+                        there = columns < COLUMNS
+                        at = row.to(tl.int64) * COLUMNS + columns
+                        given = tl.load(grad + tl.cast(token, tl.int64) * COLUMNS + columns, mask=there, other=0.0)
+                        given = given.to(tl.float32)
+                        total += given * tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+                        tl.store(of_y + at, (weight * given).to(of_y.dtype.element_ty), mask=there)
+                    tl.store(of_weights + of_token + k, tl.sum(total, axis=0))
+
+
 def group_by_expert(received: DispatchedTokens, *, capacity: int | None = None) -> GroupedTokens:
     """Make a row of each token that has come for each of its experts on this PE. On the current stream; no other PE is
     involved. It may be captured in a CUDA graph after it has run once for its sizes.
@@ -112,21 +148,37 @@ def group_by_expert(received: DispatchedTokens, *, capacity: int | None = None) 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
+    ids, weights, rows = check_received(received, capacity)
+    refuse_gradients("group_by_expert", received.x, weights)
+    routing = of_one_pe(ids, received.routing.local_experts)
+    x, scales = rows_by_expert(received.x, received.scales, routing, rows)
+    return GroupedTokens(x, scales, weights, routing)
+
+
+def check_received(received: object, capacity: int | None) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The ids and weights of the tokens that :func:`group_by_expert` is given, and for how many rows there is room."""
     if not isinstance(received, DispatchedTokens):
         raise TypeError(
             f"group_by_expert: received must be what dispatch_tokens has returned, got {type(received).__name__}"
         )
-    x, scales, ids, weights = received.x, received.scales, received.topk_ids, received.topk_weights
+    ids, weights = received.topk_ids, received.topk_weights
     if ids is None or weights is None:
         raise ValueError("group_by_expert: received has no ids: its tokens were sent by a handle, without them")
-    refuse_gradients("group_by_expert", x, weights)
-    n_tokens, top_k = ids.shape
-    rows = n_tokens * top_k
-    if capacity is not None:
-        check_int("group_by_expert", "capacity", capacity, 1)
-        rows = min(rows, capacity)
-    routing = of_one_pe(ids, weights, received.routing.local_experts)
-    out = x.new_empty(rows, x.shape[1])
+    if capacity is None:
+        return ids, weights, ids.shape[0] * ids.shape[1]
+    check_int("group_by_expert", "capacity", capacity, 1)
+    return ids, weights, min(ids.shape[0] * ids.shape[1], capacity)
+
+
+def rows_by_expert(
+    x: torch.Tensor,
+    scales: torch.Tensor | None,
+    routing: GatheredRouting,
+    rows: int,
+    new: Callable[..., torch.Tensor] = torch.empty,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The rows of :func:`group_by_expert`, and their scales; ``new`` makes the former."""
+    out = new(rows, x.shape[1], dtype=x.dtype, device=x.device)
     out_scales = None if scales is None else scales.new_empty(rows, scales.shape[1])
     words, n_scales = x.shape[1] * x.element_size() // 4, 0 if scales is None else scales.shape[1]
     block = min(2048, int(triton.next_power_of_2(words)))
@@ -137,10 +189,10 @@ def group_by_expert(received: DispatchedTokens, *, capacity: int | None = None) 
             *((routing.memory,) * 2 if scales is None or out_scales is None else (out_scales, scales)),
             routing.positions, routing.offsets[-1:],
         ),
-        n_tokens, rows, top_k, words, n_scales, block, int(triton.next_power_of_2(max(1, n_scales))),
-        num_warps=max(1, min(8, block // 256)), debug=True, sanitize_overflow=False,
+        routing.n_tokens, rows, routing.top_k, words, n_scales, block,
+        int(triton.next_power_of_2(max(1, n_scales))), num_warps=_warps(block), debug=True, sanitize_overflow=False,
     )  # fmt: skip
-    return GroupedTokens(out, out_scales, weights, routing)
+    return out, out_scales
 
 
 def sum_over_experts(y: torch.Tensor, grouped: GroupedTokens) -> torch.Tensor:
@@ -155,22 +207,57 @@ def sum_over_experts(y: torch.Tensor, grouped: GroupedTokens) -> torch.Tensor:
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
+    check_contiguous("sum_over_experts", y=y)
+    check_rows_of(y, grouped)
+    refuse_gradients("sum_over_experts", y, grouped.weights)
+    return sums(y, grouped.weights, grouped.routing)
+
+
+def check_rows_of(y: torch.Tensor, grouped: object) -> None:
+    """``y`` has a row for each of ``grouped``."""
     if not isinstance(grouped, GroupedTokens):
         raise TypeError(
             f"sum_over_experts: grouped must be what group_by_expert has returned, got {type(grouped).__name__}"
         )
-    check_contiguous("sum_over_experts", y=y)
     if y.dim() != 2 or len(y) != len(grouped.x) or y.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         raise ValueError(
             f"sum_over_experts: y must be [{len(grouped.x)}, hidden] of bfloat16, float16 or float32, a row for each of"
             f" grouped.x, got {tuple(y.shape)} of {y.dtype}"
         )
-    refuse_gradients("sum_over_experts", y)
-    n_tokens, top_k = grouped.weights.shape
-    out = y.new_empty(n_tokens, y.shape[1])
-    block = min(1024, int(triton.next_power_of_2(max(1, y.shape[1]))))
+
+
+def sums(
+    y: torch.Tensor,
+    weights: torch.Tensor,
+    routing: GatheredRouting,
+    new: Callable[..., torch.Tensor] = torch.empty,
+) -> torch.Tensor:
+    """Those of :func:`sum_over_experts`."""
+    out = new(routing.n_tokens, y.shape[1], dtype=y.dtype, device=y.device)
+    block = _block_of(y)
     launch(
-        moe_sum_over_experts, (4 * programs(),), (out, y, grouped.weights, grouped.routing.positions), n_tokens, top_k,
-        y.shape[1], block, num_warps=max(1, min(8, block // 256)),
+        moe_sum_over_experts, (4 * programs(),), (out, y, weights, routing.positions), routing.n_tokens, routing.top_k,
+        y.shape[1], block, num_warps=_warps(block),
     )  # fmt: skip
     return out
+
+
+def gradients_of_sums(
+    grad: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, routing: GatheredRouting
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the rows and of the weights. Rows that no token fills are zeros."""
+    of_y, of_weights, block = torch.zeros_like(y), torch.zeros_like(weights), _block_of(y)
+    launch(
+        moe_sum_over_experts_backward, (4 * programs(),),
+        (of_y, of_weights, grad, y, weights, routing.positions), routing.n_tokens, routing.top_k, y.shape[1], block,
+        num_warps=_warps(block),
+    )  # fmt: skip
+    return of_y, of_weights
+
+
+def _block_of(y: torch.Tensor) -> int:
+    return min(1024, int(triton.next_power_of_2(max(1, y.shape[1]))))
+
+
+def _warps(block: int) -> int:
+    return max(1, min(8, block // 256))
