@@ -321,8 +321,12 @@ def check_moe_no_gradient_is_lost(world: Any) -> None:
     with raises(ValueError, "dispatch: a tensor requires a gradient", r"kernels\.moe\.functional"):
         moe.dispatch(x, ids, **options)
     received = functional.dispatch(x, ids, **options)
+    for half in (moe.combine, moe.combine_send):
+        with raises(ValueError, "dispatched is of functional.dispatch: call functional.combine"):
+            half(received.x, received)
+    plain = moe.dispatch(x.detach(), ids, **options)
     with raises(ValueError, "combine: a tensor requires a gradient"):
-        moe.combine(received.x, received)
+        moe.combine(leaf(plain.x), plain)
     assert received.x.requires_grad and not received.weights.requires_grad
     with raises(ValueError, "have no gradient here"):
         functional.dispatch(leaf(whole(2, 16).to(FP8)), ids, **options)

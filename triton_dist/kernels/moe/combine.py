@@ -239,9 +239,7 @@ def combine(
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
-    if not isinstance(dispatched, Dispatched):
-        raise _no_dispatched("combine", dispatched)
-    routing = dispatched.routing
+    routing = _routing_of("combine", dispatched)
     with calling("combine", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine", weighted, buffer, sm_margin, algorithm, *routing[3:8], routing.num_sms, routing.halves)
@@ -268,9 +266,7 @@ def combine_send(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
-    if not isinstance(dispatched, Dispatched):
-        raise _no_dispatched("combine_send", dispatched)
-    routing = dispatched.routing
+    routing = _routing_of("combine_send", dispatched)
     with calling("combine_send", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         sizes = *routing[3:8], routing.num_sms, routing.top_k, routing.halves
@@ -354,8 +350,15 @@ def _inside_host(dispatched: Dispatched) -> Dispatched:
     return dispatched._replace(routing=between_hosts.inside_host(dispatched.routing, dispatched.memory))
 
 
-def _no_dispatched(function: str, found: object) -> TypeError:
-    return TypeError(f"{function}: dispatched must be what moe.dispatch returns, got {type(found).__name__}")
+def _routing_of(function: str, dispatched: object) -> Routing:
+    """The routing of what a dispatch has returned, with its communicator."""
+    if not isinstance(dispatched, Dispatched):
+        raise TypeError(f"{function}: dispatched must be what moe.dispatch returns, got {type(dispatched).__name__}")
+    if dispatched.routing.comm is None:
+        raise ValueError(
+            f"{function}: dispatched is of functional.dispatch: call functional.combine of triton_dist.kernels.moe"
+        )
+    return dispatched.routing
 
 
 def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> None:
