@@ -268,11 +268,11 @@ class Machine:
             return [self.memory.array(torch.full(size, value, dtype=torch.int32)) for _ in range(n_pes)]
 
         self.slots = of_pes((8 * n_pes * lanes * 8, lines, 32), -1)
-        self.flags, self.rounds = of_pes((n_pes, lanes), number), of_pes((lanes,), number)
+        self.flags, self.rounds = of_pes((n_pes, lanes), number), of_pes((2 * lanes,), number)
         self.headers = of_pes((2 * n_pes * max_tokens * max(header, 1),), -7)
         self.header_flags, self.calls = of_pes((n_pes, lanes), number), of_pes((lanes,), number)
         self.slots_of_sums = of_pes((8 * n_pes * lanes * 8, LINES_OF_SUMS, 32), -1)
-        self.flags_of_sums, self.rounds_of_sums = of_pes((n_pes, lanes), number), of_pes((lanes,), number)
+        self.flags_of_sums, self.rounds_of_sums = of_pes((n_pes, lanes), number), of_pes((2 * lanes,), number)
 
     def distances(self, arrays: list[Any], me: int) -> Any:
         places = [self.memory.address(array) for array in arrays]

@@ -41,6 +41,7 @@ __all__ = [
     "signal_peers",
     "slot_of",
     "store_row",
+    "stored_round",
     "tokens_of",
     "wait_round",
 ]
@@ -176,16 +177,30 @@ def store_row(to, row, ring, stage, phase, number, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def signal_peers(route, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Tell all peers of each round that has arrived. A release waits for what the multiprocessor has stored, some
-    microseconds, so a warp does nothing else.
+def signal_peers(route, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Tell all peers of the rounds that have arrived. A fence waits for what the multiprocessor has stored, 3 µs, so a
+    warp does nothing else; and one fence is for all rounds that have arrived by then, which are more than one where
+    rows are small.
 
     The warp that stores is less than ``DEPTH`` rounds ahead: it sends round g when peers have sent round g - 4, which
     they do when they have received round g - 8 of this PE.
     """
-    for i in range(rounds):
+    i = 0
+    while i < rounds:
         wait_round(stored, i)
-        signal_all(route.flags + route.me * lanes + lane, route.distances, route.me, first + i, CONFIG.n_pes)
+        # What it says may be old, or of the launch before. The round that it names is waited for, too.
+        ahead = gl.atomic_add(newest, 0, sem="relaxed", scope="gpu") - first
+        last = gl.minimum(gl.maximum(ahead, i), i + DEPTH - 1)
+        wait_round(stored, last)
+        signal_all(route.flags + route.me * lanes + lane, route.distances, route.me, first + last, CONFIG.n_pes)
+        i = last + 1
+
+
+@gluon.jit
+def stored_round(stored, newest, first, i):
+    """A round of a launch, counted from 0, has arrived at the peers; ``newest`` is its number of all launches."""
+    gl.store(newest, first + i)
+    done_round(stored, i)
 
 
 @gluon.jit

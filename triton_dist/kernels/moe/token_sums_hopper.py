@@ -37,6 +37,7 @@ from triton_dist.kernels.moe.token_ring import (
     signal_peers,
     slot_of,
     store_row,
+    stored_round,
     wait_round,
 )
 
@@ -64,7 +65,7 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _store_sent(peers, route, ring, received, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the rows of peers' tokens to the slots of these."""
     N: gl.constexpr = CONFIG.n_pes
     GROUPS: gl.constexpr = LATE
@@ -89,9 +90,9 @@ def _store_sent(peers, route, ring, received, stored, first, rounds, lane, lanes
                     store_nothing()
                 if (distance == 1) & (j == LATE - 1) & (i >= 1):  # by now the round in front has arrived, or soon
                     stores_complete(GROUPS)
-                    done_round(stored, i - 1)
+                    stored_round(stored, newest, first, i - 1)
     stores_complete()
-    done_round(stored, rounds - 1)
+    stored_round(stored, newest, first, rounds - 1)
 
 
 @gluon.jit
@@ -200,14 +201,14 @@ def moe_combine_tokens_by_tma(
         y, slots, a, b, …: descriptors of [rows, lines of a row, 32] int32 words: of this PE's rows, of its slots, and
             of the slots of the next PE (a), the one after it (b), and so on.
         out: int32 [T, words of a row]. memory: of the dispatch's result, with its tables.
-        rounds: int32 for each program, the last round.
+        rounds: as of :func:`moe_dispatch_tokens_by_tma`.
     """
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
     all_peers = (a, b, c, d, e, f, g)
     peers = all_peers[:OTHERS]
     route = route_of(me, n_tokens, memory, flags, distances, CONFIG)
     lane, lanes = gl.program_id(0), gl.num_programs(0)
-    first = gl.load(rounds + lane) + 1
+    first, newest = gl.load(rounds + lane) + 1, rounds + lanes + lane
     n = rounds_of(route, lanes, CONFIG)
     sent = make_ring(y, CONFIG.sent, CONFIG)
     found = make_ring(y, CONFIG.received, CONFIG, TEAMS)
@@ -219,9 +220,9 @@ def moe_combine_tokens_by_tma(
             (_add, (out, route, found, acquired, received, n, lane, lanes, 0, CONFIG)),
             (_add, (out, route, found, acquired, received, n, lane, lanes, 1, CONFIG)),
             (_load_to_send, (y, route, sent, n, lane, lanes, CONFIG)),
-            (_store_sent, (peers, route, sent, received, stored, first, n, lane, lanes, CONFIG)),
+            (_store_sent, (peers, route, sent, received, stored, newest, first, n, lane, lanes, CONFIG)),
             (_load_received, (y, slots, route, found, acquired, first, n, lane, lanes, CONFIG)),
-            (signal_peers, (route, stored, first, n, lane, lanes, CONFIG)),
+            (signal_peers, (route, stored, newest, first, n, lane, lanes, CONFIG)),
         ],
         [4, 1, 1, 1, 1],
         [200, 64, 96, 64, 64],

@@ -51,7 +51,7 @@ class _Lanes(NamedTuple):
     Attributes:
         slots: symmetric int32, [8, n_pes, programs, 8] rows. flags: symmetric int32 [n_pes, programs].
         distances: int64 [n_pes], bytes from the flags to those of a peer.
-        rounds: int32 [programs], of the last round.
+        rounds: int32 [2, programs], the last round, and the newest that has arrived at the peers.
     """
 
     slots: torch.Tensor
@@ -103,7 +103,7 @@ def _lanes(routing: Routing, what: str, lines: int, buffer: int) -> _Lanes:
     name = f"moe {what} by TMA: {lines} lines, {lanes} programs, buffer {buffer}"
     slots, flags = slots_of_lanes(comm, name, lanes, BATCH * lines, int(DEPTH.value))
     memory = comm.own(RoundsMemory)
-    return _Lanes(slots, flags, memory.distances(flags), memory.rounds(name, lanes))
+    return _Lanes(slots, flags, memory.distances(flags), memory.rounds(name, 2 * lanes))
 
 
 def _headers(routing: Routing, header: int, buffer: int) -> _Headers:

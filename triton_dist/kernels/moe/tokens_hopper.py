@@ -48,6 +48,7 @@ from triton_dist.kernels.moe.token_ring import (
     signal_peers,
     slot_of,
     store_row,
+    stored_round,
     wait_round,
 )
 
@@ -67,7 +68,7 @@ def _load_own(x, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _store_own(out, peers, route, ring, received, stored, first, rounds, lane, lanes, CONFIG: gl.constexpr):
+def _store_own(out, peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store this PE's tokens to the slots of their PEs, and to the result those that stay."""
     N: gl.constexpr = CONFIG.n_pes
     STAGES: gl.constexpr = CONFIG.sent
@@ -106,9 +107,9 @@ def _store_own(out, peers, route, ring, received, stored, first, rounds, lane, l
                     store_nothing()
             if (j == LATE - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
                 stores_complete(GROUPS)
-                done_round(stored, i - 1)
+                stored_round(stored, newest, first, i - 1)
     stores_complete()
-    done_round(stored, rounds - 1)
+    stored_round(stored, newest, first, rounds - 1)
 
 
 @gluon.jit
@@ -172,7 +173,8 @@ def moe_dispatch_tokens_by_tma(
         x, out, slots, a, b, …: descriptors of [rows, lines of a row, 32] int32 words: of this PE's tokens, of the
             result, of its slots, and of the slots of the next PE (a), the one after it (b), and so on.
         memory: of the result, with its tables.
-        rounds, calls: int32 for each program, the last round, and the last call.
+        rounds: int32 for each program, the last round of all launches, and behind these the newest that has arrived.
+        calls: int32 for each program, the last call.
         ids, weights, …, headers, …: of :class:`Headers`.
     """
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
@@ -190,17 +192,17 @@ def moe_dispatch_tokens_by_tma(
     received = make_barriers(DEPTH)
     stored = make_barriers(DEPTH)
     wait_for_previous()  # also before the counters: what is in front may be the last launch of this kernel
-    first = gl.load(rounds + lane) + 1
+    first, newest = gl.load(rounds + lane) + 1, rounds + lanes + lane
     call = gl.load(calls + lane) + 1
     n = rounds_of(route, lanes, CONFIG)
     gl.warp_specialize(
         [
             (move_headers, (of, route, call, lane, lanes, CONFIG)),
             (_load_own, (x, route, own, n, lane, lanes, CONFIG)),
-            (_store_own, (out, peers, route, own, received, stored, first, n, lane, lanes, CONFIG)),
+            (_store_own, (out, peers, route, own, received, stored, newest, first, n, lane, lanes, CONFIG)),
             (_load_received, (slots, route, found, acquired, first, n, lane, lanes, CONFIG)),
             (_store_received, (out, route, found, acquired, received, n, lane, lanes, CONFIG)),
-            (signal_peers, (route, stored, first, n, lane, lanes, CONFIG)),
+            (signal_peers, (route, stored, newest, first, n, lane, lanes, CONFIG)),
         ],
         [1, 1, 1, 1, 1],
         [64, 96, 64, 64, 64],
