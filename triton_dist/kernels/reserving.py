@@ -86,11 +86,11 @@ def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
     if _on_hopper():
         shards = 1 if to_all else comm.n_pes
-        symmetric_matrix(comm, "ring", ring_rows(rows, shards), hidden, result)
+        symmetric_matrix(comm, "partial sums", ring_rows(rows, shards), hidden, result)
         if to_all:
             from triton_dist.kernels.gemm.hopper.direct import most_staged
 
-            symmetric_matrix(comm, "direct", *most_staged(rows, hidden, comm.n_pes), result)
+            symmetric_matrix(comm, "partial sums", *most_staged(rows, hidden, comm.n_pes), result)
         _flags(comm, rows, hidden, shards)
 
 

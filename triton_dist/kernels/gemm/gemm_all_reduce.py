@@ -77,5 +77,5 @@ def _direct(gemm: Operands) -> Launch | None:
     padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
     key = gemm.key("direct, all-reduce", rows=rows)
     made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
-    staging = symmetric_matrix(comm, "direct", *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
+    staging = symmetric_matrix(comm, "partial sums", *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
     return hopper.run(made, gemm, staging)

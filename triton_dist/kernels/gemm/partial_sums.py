@@ -64,8 +64,12 @@ def computation(
 
 def ring_staging(gemm: Operands, rows: int, *, shards: int) -> torch.Tensor:
     """Symmetric memory for the partial sums of a ring of so many rows, each of as many ``shards`` padded to whole
-    tiles."""
-    return symmetric_matrix(gemm.comm, "ring", ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
+    tiles.
+
+    Sums that go to owners arrive there, too. A PE is stored to when its launch has begun, and has read by then all that
+    the launch before was sent.
+    """
+    return symmetric_matrix(gemm.comm, "partial sums", ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
 
 
 def _is_small_m(gemm: Operands) -> bool:
