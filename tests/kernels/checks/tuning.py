@@ -156,7 +156,7 @@ def check_auto_takes_what_was_fastest_for_shards_that_differ(world: triton_dist.
                         kernels.reduce_scatter_norm(torch.ones(m, 16), group=comm)
                     else:
                         kernels.norm_all_gather(torch.ones(rows, 16), rows=m, group=comm)
-                    taken = [way for (case, _), way in made.items() if case.operation == name]
+                    taken = [way for (case, *_), way in made.items() if case.operation == name]
                     assert taken == [fastest], f"{name}, {m} rows: {made}"
 
 

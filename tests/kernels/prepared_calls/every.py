@@ -19,7 +19,8 @@ from triton_dist.kernels.gemm.operation import IN_SLICES
 
 NO_CALLS = {
     *("Communicator", "Normed", "functional", "interleave_gate_up", "reserve", "tracing", "tune"),
-    *("Combining", "Dispatched", "DispatchedTokens", "GatheredRouting", "Sent", "group_limited_top_k", "softmax_top_k"),
+    *("Combining", "Dispatched", "DispatchedTokens", "GatheredRouting", "GroupedTokens", "Sent"),
+    *("group_limited_top_k", "softmax_top_k"),
 }
 """What launches nothing of ours, or once for many calls."""
 
@@ -70,13 +71,25 @@ OTHERS: dict[str, Callable[[], object]] = {
     ),
     "dispatch_tokens": tensors.NEW_IN_STEPS["dispatch_tokens by TMA"],
     "combine_tokens": tensors.NEW_RESULTS["combine_tokens by TMA"],
+    "group_by_expert": lambda: moe.group_by_expert(_tokens()),
+    "sum_over_experts": lambda: _sum(moe.group_by_expert(_tokens())),
     "combine_send": lambda: moe.combine_receive(moe.combine_send(tensors.RECEIVED.x, tensors.RECEIVED)),
 }
 
 NOT_PREPARED = {
     ("reduce_scatter_norm", "unfused"): "a collective that is, and a norm",
     ("norm_all_gather", "unfused"): "the same",
+    ("group_by_expert", ""): "four local kernels, of thousands of tokens",
+    ("sum_over_experts", ""): "one behind these",
 }
+
+
+def _tokens() -> Any:
+    return tensors.NEW_IN_STEPS["dispatch_tokens by TMA"]()
+
+
+def _sum(grouped: Any) -> torch.Tensor:
+    return moe.sum_over_experts(torch.zeros(grouped.x.shape).bfloat16(), grouped)
 
 
 def public() -> dict[str, tuple[str, ...]]:
