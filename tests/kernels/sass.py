@@ -77,6 +77,6 @@ def registers_by_limit(cubin: Path) -> dict[int, int]:
 
 
 def signals_all(code: str) -> bool:
-    """Whether flags of peers are set behind a fence that is for all of them."""
-    fence, flag = code.find("fence.acq_rel.sys;"), code.find("atom.global.sys.relaxed.exch")
-    return 0 <= fence < flag
+    """Whether flags of peers are set behind a fence that is for all of them, and none by a release of its own."""
+    relaxed = "fence.acq_rel.sys;" in code and "atom.global.sys.relaxed.exch" in code
+    return relaxed and "atom.global.sys.release" not in code

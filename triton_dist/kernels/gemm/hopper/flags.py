@@ -59,9 +59,10 @@ def signal_all(flag, distances, me, number, N_PES: gl.constexpr):
     of each would wait once more for what is on its way.
     """
     release_all()
-    for i in range(1, N_PES):
-        there = (flag.to(gl.int64) + gl.load(distances + (me + i) % N_PES)).to(gl.pointer_type(gl.int32))
-        gl.atomic_xchg(there, number, sem="relaxed", scope="sys")
+    for rank in range(N_PES):
+        if rank != me:
+            there = (flag.to(gl.int64) + gl.load(distances + rank)).to(gl.pointer_type(gl.int32))
+            gl.atomic_xchg(there, number, sem="relaxed", scope="sys")
 
 
 @gluon.jit
