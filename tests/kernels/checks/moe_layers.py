@@ -332,6 +332,9 @@ def check_moe_no_gradient_is_lost(world: Any) -> None:
         functional.dispatch(leaf(whole(2, 16).to(FP8)), ids, **options)
     with raises(ValueError, "scoring must be"):
         MoE(8, 8, num_experts=n, top_k=1, max_tokens=1, scoring="max")
+    for algorithm in ("separate", "tokens"):
+        with raises(ValueError, "counts must be"), torch.no_grad():
+            moe.moe_layer(x, ids, torch.ones(2, 1), whole(0, 8, 8), whole(0, 8, 4), algorithm=algorithm, **options)
     with raises(ValueError, "w13 must be"):
         moe.moe_layer(x, ids, torch.ones(2, 1), whole(1, 8, 8), whole(1, 8, 8), **options)
 

@@ -86,10 +86,10 @@ def steps_of(
         how["algorithm"] = "hopper" if algorithm == "fused_hopper" else "portable"
         hidden = dispatch_grouped_gemm(contiguous(x), up, routing, swiglu=True, capacity=steps.capacity, **how)
         return grouped_gemm_combine(hidden, down, routing, **how)
-    # If all PEs have as many tokens. There may be room for n_pes times as many rows.
-    rows = -(-ids.numel() // (len(w13) * steps.copies))
 
     def experts(x: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        # If all PEs have as many tokens. There may be room for n_pes times as many rows.
+        rows = -(-ids.numel() // (len(counts) * steps.copies))
         hidden = grouped_gemm(x, up, offsets, counts, swiglu=True, expected_rows=rows)
         return grouped_gemm(hidden, down, offsets, counts, expected_rows=rows)
 

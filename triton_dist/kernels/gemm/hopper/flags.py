@@ -56,7 +56,7 @@ def signal_all(flag, distances, me, number, N_PES: gl.constexpr):
     """Store ``number`` to a symmetric flag on each peer, ``distances`` bytes away, with release semantics.
 
     One fence is for all of them, and with the stores a release pattern (PTX ISA, memory consistency model). A release
-    of each would wait once more for what is on its way.
+    of each would wait for what is on its way again.
     """
     release_all()
     for rank in range(N_PES):
