@@ -31,9 +31,15 @@ from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
 from triton_dist.kernels.gemm.hopper.load import load_unit
-from triton_dist.kernels.gemm.hopper.multiply import accumulate_unit, finish_unit, hand_over, reduce_parts
+from triton_dist.kernels.gemm.hopper.multiply import (
+    accumulate_unit,
+    factor_of,
+    finish_unit,
+    hand_over,
+    reduce_parts,
+    scale_unit,
+)
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
-from triton_dist.kernels.gemm.hopper.scales import scale_rows
 from triton_dist.kernels.gemm.hopper.store import IN_FLIGHT, issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
@@ -79,9 +85,7 @@ def multiply_direct_tiles(
     """Compute this group's rows of every unit in order, and add to this PE's own tiles what has arrived."""
     GROUPS: gl.constexpr = CONFIG.groups
     first, last = units_of_program(work)
-    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks and not CONFIG.of_rows
-    if WHOLE:
-        factor = gl.load(scale)
+    factor = factor_of(scale, CONFIG)
     epoch = epoch_of(state)
     arrived = _blocks_of_sums(operands, output, CONFIG)
     step = 0
@@ -93,10 +97,7 @@ def multiply_direct_tiles(
         if split is not None:
             sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
-            if WHOLE:
-                sums *= factor
-            if CONFIG.of_rows:
-                sums = scale_rows(GROUP, sums, scale, work, unit, CONFIG)
+            sums = scale_unit(GROUP, sums, factor, scale, work, unit, CONFIG)
             if _owner_of(work, unit, N_PES) == me:
                 for _ in range(N_PES - 1):
                     for group in gl.static_range(GROUPS):

@@ -27,10 +27,12 @@ __all__ = [
     "SplitK",
     "accumulate_steps",
     "accumulate_unit",
+    "factor_of",
     "finish_unit",
     "hand_over",
     "multiply_tiles",
     "reduce_parts",
+    "scale_unit",
 ]
 
 
@@ -57,9 +59,7 @@ def multiply_tiles(
     operands. Then comes the epilogue.
     """
     first, last = units_of_program(work)
-    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks and not CONFIG.of_rows
-    if WHOLE:
-        factor = gl.load(scale)
+    factor = factor_of(scale, CONFIG)
     epoch = epoch_of(state)
     step = 0
     phase = 1
@@ -70,15 +70,31 @@ def multiply_tiles(
         if split is not None:
             sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
-            if WHOLE:
-                sums *= factor
-            if CONFIG.of_rows:
-                sums = scale_rows(GROUP, sums, scale, work, unit, CONFIG)
+            sums = scale_unit(GROUP, sums, factor, scale, work, unit, CONFIG)
             finished = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
             mbarrier.wait(output.empty.index(GROUP), phase)
             record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, finished, output)
             phase ^= 1
+
+
+@gluon.jit
+def factor_of(scale, CONFIG: gl.constexpr):
+    """The one scale of all products; None if there is none, or if rows or blocks have scales of their own."""
+    if scale is not None and not CONFIG.of_blocks and not CONFIG.of_rows:
+        return gl.load(scale)
+    else:
+        return None
+
+
+@gluon.jit
+def scale_unit(GROUP: gl.constexpr, sums, factor, scale, work, unit, CONFIG: gl.constexpr):
+    """A group's sums of a unit that finishes its tile, times the one scale or those of rows."""
+    if factor is not None:
+        sums *= factor
+    if CONFIG.of_rows:
+        sums = scale_rows(GROUP, sums, scale, work, unit, CONFIG)
+    return sums
 
 
 @gluon.jit

@@ -30,9 +30,15 @@ from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
-from triton_dist.kernels.gemm.hopper.multiply import accumulate_unit, finish_unit, hand_over, reduce_parts
+from triton_dist.kernels.gemm.hopper.multiply import (
+    accumulate_unit,
+    factor_of,
+    finish_unit,
+    hand_over,
+    reduce_parts,
+    scale_unit,
+)
 from triton_dist.kernels.gemm.hopper.pacing import pacing_of
-from triton_dist.kernels.gemm.hopper.scales import scale_rows
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
@@ -77,9 +83,7 @@ def multiply_ring_tiles(
     The sum over PEs is complete in this PE's own tiles, to which the epilogue is applied.
     """
     first, last = units_of_program(work)
-    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks and not CONFIG.of_rows
-    if WHOLE:
-        factor = gl.load(scale)
+    factor = factor_of(scale, CONFIG)
     epoch = epoch_of(state)
     step = 0
     phase = 1
@@ -90,10 +94,7 @@ def multiply_ring_tiles(
         if split is not None:
             sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
-            if WHOLE:
-                sums *= factor
-            if CONFIG.of_rows:
-                sums = scale_rows(GROUP, sums, scale, work, unit, CONFIG)
+            sums = scale_unit(GROUP, sums, factor, scale, work, unit, CONFIG)
             mbarrier.wait(received, phase ^ 1)
             if not starts_ring(work, unit, me, N_PES):
                 sums += output.blocks.index(GROUP).load(sums.type.layout).to(gl.float32)
