@@ -18,7 +18,7 @@ from triton_dist.cpu.turn_taking import Turns
 __all__ = ["INTERRUPTED", "Program", "Wait", "running"]
 
 _GLANCES = 128
-"""The number of plain loads of one value from one address after which a program yields."""
+"""The number of plain loads of one value from one address after which a program yields, if no other yield came."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,10 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         if len(self.glanced) >= 4096:
             self.glanced.clear()
         self.glanced[what] = seen, times + 1
-        if (times + 1) % _GLANCES == 0:
+        if times + 1 >= _GLANCES:
+            # All count anew and this one is ahead, so that a report names the load that the loop makes first or most
+            # often: what it waits for.
+            self.glanced = {other: (value, int(other == what)) for other, (value, _) in self.glanced.items()}
             self._warn_of_long(what, describe)
             self.suspend(Wait(None, describe))
 
