@@ -59,6 +59,12 @@ def _sms(text: str) -> int:
 _MAX_SECONDS = 1_000_000  # 11.6 days; waits of the operating system accept at most about twice that
 
 
+def _capability(text: str) -> tuple[int, int]:
+    if text != "9.0":
+        raise ValueError("expected 9.0, Hopper's: kernels for others are not interpreted")
+    return 9, 0
+
+
 def _seconds(text: str) -> float:
     if not re.fullmatch(_NUMBER, text) or not 0.001 <= float(text) <= _MAX_SECONDS:
         raise ValueError(f"expected a number of seconds from 0.001 to {_MAX_SECONDS}, such as 30 or 0.5")
@@ -253,6 +259,14 @@ VARIABLES: dict[str, Variable] = {
             "CPU world: kernels of the library cut their work as on a GPU with so many SMs; unset: as it is fast to "
             "interpret. triton-dist-model sets it. The same on all PEs.",
             "number",
+        ),
+        Variable(
+            "TRITON_DIST_CPU_CAPABILITY",
+            _capability,
+            None,
+            "CPU world: kernels of the library are those for GPUs of this compute capability, some of them in Gluon; "
+            "unset: those in plain Triton. The same on all PEs.",
+            "9.0",
         ),
         Variable(
             "TRITON_DIST_CHECK_COMPILE",

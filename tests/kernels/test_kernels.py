@@ -23,6 +23,8 @@ RUNS = {
     "groups.py": (4,),
     "process_groups.py": (4,),
     "gemms.py": (2, 3),
+    "hopper_gemms.py": (2, 3),
+    "hopper_experts.py": (2, 3),
     "uneven.py": (2, 3, 4),
     "uneven_norms.py": (2, 3, 4),
     "uneven_operators.py": (2, 3, 4),
@@ -68,6 +70,7 @@ SLOW = (
     "overlaps-3",
     *("exchanges-1", "exchanges-4"),
     *("collectives-1", "collectives-4", "gemms-2", "inductor-3", "tuning-3", "reserving-3", "projection-3"),
+    *("hopper_gemms-2", "hopper_experts-3"),
     *("epilogues-3", "moe-3", "moe_many-3", "moe_many_pes-5", "moe_tensor-3", "moe_whole-3", "norms-3", "decode-3"),
     *("gemms-3-fp8_with_scales_of_blocks", "moe_tensor-2-moe_tensor_sizes_and_dtypes"),
     *("process_groups-4-operators_and_their_gradients", "process_groups-4-parallel_styles_on_a_part_of_a_mesh"),
@@ -98,7 +101,9 @@ SLOW = (
 
 
 def launched(args: Sequence[str | Path], n_pes: int) -> Result:
-    return launch(args, n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, modules=COMPILER)
+    """Checks of Hopper's kernels in a world that has them."""
+    hopper = {"TRITON_DIST_CPU_CAPABILITY": "9.0"} if Path(args[0]).name.startswith("hopper") else {}
+    return launch(args, n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)} | hopper, modules=COMPILER)
 
 
 FILES = CheckFiles(CHECKS, launched, RUNS, SLOW)

@@ -18,6 +18,7 @@ RUNS = {
     "programs.py": (1,),
     "replaying.py": (1,),
     "polling.py": (1,),
+    "gluon.py": (2,),
     "numerics.py": (1,),
     "early_kernels.py": (1,),
     "autotuning.py": (2,),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+from numpy.typing import NDArray
 
 from triton_dist._C.op_table import Effect, Op
 from triton_dist.cpu import effects
@@ -25,7 +26,7 @@ from triton_dist.cpu.shapes import ShapesBuilder
 from triton_dist.cpu.world import current
 from triton_dist.triton_api import interpreter
 
-__all__ = ["CpuBuilder"]
+__all__ = ["CpuBuilder", "copied"]
 
 _POLLABLE = 64 << 10
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
@@ -160,9 +161,21 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
             _polled("tl.atomic_poll", ptr, seen)
 
 
-def _touching(access: Access, pointers: Any) -> None:
+def copied(what: str, pointers: NDArray[Any], size: int, *, writes: bool) -> None:
+    """An engine loads from, or stores to, the elements of ``size`` bytes at these addresses for the running program."""
+    _before(Access.WRITE if writes else Access.READ, pointers)
     world = current()
-    if world is not None and world.turns is not None and may_touch(world.heap, world.n_pes, pointers.data):
+    if world is not None and world.recorder is not None and pointers.size:
+        world.recorder.block(what, pointers, np.array(True), size, writes, "plain")
+
+
+def _touching(access: Access, pointers: Any) -> None:
+    _before(access, pointers.data)
+
+
+def _before(access: Access, addresses: NDArray[Any]) -> None:
+    world = current()
+    if world is not None and world.turns is not None and may_touch(world.heap, world.n_pes, addresses):
         running().may_be_interrupted(world.turns, access)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,27 +49,47 @@ class Executor(interpreter.Launch):
                 {name: arg if name in self.constexprs else _to_tensor(arg) for name, arg in arguments.items()},
                 options.get("num_ctas") or 1,
                 options.get("num_stages") or 0,  # the other options matter to GPUs only
+                self._partition(options.get("num_warps") or 4),
             )
 
-    def _run(self, grid: tuple[int, int, int], arguments: Mapping[str, Any], num_ctas: int, num_stages: int) -> None:
+    def _partition(self, num_warps: int) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """What a program runs in: of a Gluon kernel the warps of the launch."""
+        if not getattr(self.fn, "is_gluon", False):
+            return contextlib.nullcontext
+        from triton_dist.cpu.gluon import chance, partition  # here, since few processes run such kernels
+
+        return functools.partial(partition.begin, num_warps, chance.new_chance())
+
+    def _run(
+        self,
+        grid: tuple[int, int, int],
+        arguments: Mapping[str, Any],
+        num_ctas: int,
+        num_stages: int,
+        partition: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
         builder = interpreter.builder()
 
         def body(index: tuple[int, int, int]) -> None:
             recorder = None if world is None else world.recorder
+            if recorder is not None:
+                recorder.started(running(), self.fn.__name__)
+            if world is None or world.runs(index, grid):
+                with partition():
+                    self.fn(**arguments)
+            if recorder is not None:
+                recorder.ended(running())
+
+        def guard(part: Callable[[], None]) -> None:
             try:
-                if recorder is not None:
-                    recorder.started(running(), self.fn.__name__)
-                if world is None or world.runs(index, grid):
-                    with np.errstate(all="ignore"):  # as silent as a GPU; here, since coroutines do not inherit it
-                        self.fn(**arguments)
-                if recorder is not None:
-                    recorder.ended(running())
+                with np.errstate(all="ignore"):  # as silent as a GPU; here, since coroutines do not inherit it
+                    part()
             except OutsideError:
                 assert world is not None
                 world.break_world("touched memory of no symmetric tensor")  # which reports
                 raise SystemExit(1) from None
             except Exception as error:
-                raise self._failure(error, index) from error
+                raise self._failure(error, running()) from error
 
         def enter(program: Program) -> None:
             builder.set_grid_dim(*grid)  # each time: another PE of this process may have run its grid meanwhile
@@ -77,7 +98,7 @@ class Executor(interpreter.Launch):
 
         world = current()
         x, y, z = map(range, grid)
-        programs = (Program(index, functools.partial(body, index)) for index in itertools.product(x, y, z))
+        programs = (Program(index, functools.partial(body, index), guard) for index in itertools.product(x, y, z))
         try:
             with contextlib.nullcontext() if world is None else world.turn():
                 Scheduler(enter, world).run(programs)
@@ -98,11 +119,11 @@ class Executor(interpreter.Launch):
         kernel = f"kernel {self.fn.__name__}"
         return kernel if world is None else f"PE {world.pe}, {kernel}"
 
-    def _failure(self, error: Exception, index: tuple[int, int, int]) -> Exception:
+    def _failure(self, error: Exception, program: Program) -> Exception:
         if triton.knobs.compilation.front_end_debugging:
             return error
         place = location.of_error(error)
-        return KernelError(f"{self._where()}, program {index}, {place}: {type(error).__name__}: {error}")
+        return KernelError(f"{self._where()}, {program}, {place}: {type(error).__name__}: {error}")
 
 
 def _three(grid: Sequence[Any]) -> tuple[int, int, int]:
@@ -123,7 +144,7 @@ def _refuse_stale(name: str, arg: Any) -> None:
     if isinstance(arg, tuple):
         for part in arg:
             _refuse_stale(name, part)
-    elif isinstance(arg, TensorDescriptor):
+    elif isinstance(arg, TensorDescriptor) or _is_of_gluon(arg):
         _refuse_stale(name, arg.base)
     elif isinstance(arg, torch.Tensor) and arg.device.type == "cpu":
         refuse_stale(f"argument {name}", arg)
@@ -135,4 +156,14 @@ def _to_tensor(arg: Any) -> Any:
         return tl.tensor(interpreter.TensorHandle(np.array([arg]), tl.int1), tl.int1)
     if isinstance(arg, float):
         return tl.tensor(interpreter.TensorHandle(np.array([arg], dtype=np.float32), tl.float32), tl.float32)
+    if _is_of_gluon(arg):
+        from triton_dist.cpu.gluon import tma  # here, since few processes run such kernels
+
+        return tma.Descriptor(arg)
     return interpreter.as_tensor(arg)
+
+
+def _is_of_gluon(arg: Any) -> bool:
+    """Whether an argument is a descriptor of Gluon's, whose module need not be imported."""
+    module = sys.modules.get("triton.experimental.gluon.nvidia.hopper")
+    return module is not None and isinstance(arg, module.TensorDescriptor)

@@ -27,6 +27,7 @@ __all__ = [
     "chained",
     "check_that",
     "either",
+    "instead_of",
     "iterate",
     "keeps_on",
     "logical",
@@ -162,13 +163,22 @@ def assigned(value: Any) -> Any:
     if isinstance(value, tl.tensor) or value is None:
         return value
     value = unwrapped(value)
-    if isinstance(value, (tuple, list)):
-        return front_end.tuple_like(tuple(value), map(assigned, value))
+    if isinstance(value, tuple):
+        return front_end.tuple_like(value, map(assigned, value))
+    if isinstance(value, list):
+        return tuple(map(assigned, value))
     if isinstance(value, tl.tuple):
         return tl.tuple([assigned(item) for item in value.values], value.type)
     if value is None or isinstance(value, (tl.core.base_value, tl.dtype)):
         return value
     return _semantic.to_tensor(value)
+
+
+def instead_of(function: Any) -> Any:
+    """``visit_Call`` in a function of Gluon: what is called where it calls ``function``."""
+    from triton_dist.cpu.gluon.language import instead_of  # here, since few processes run such kernels
+
+    return instead_of(function)
 
 
 def minimum(*values: Any, **options: Any) -> Any:

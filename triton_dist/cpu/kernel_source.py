@@ -25,11 +25,14 @@ _SEMANTICS, _MAKER = "__kernel_python__", "__make_kernel__"
 
 
 def rewritten(
-    function: Callable[..., Any], transform: Callable[[ast.Module], ast.Module] | None = None
+    function: Callable[..., Any],
+    transform: Callable[[ast.Module], ast.Module] | None = None,
+    is_gluon: bool = False,
 ) -> Callable[..., Any]:
     """``function``, a kernel or a device function, as the interpreter runs it: the same file, lines and globals.
 
-    ``transform`` changes its syntax tree first. A function without source is returned as it is.
+    ``transform`` changes its syntax tree first. A function without source is returned as it is. One of Gluon calls what
+    :mod:`triton_dist.cpu.gluon` has in place of Gluon's functions.
     """
     try:
         lines, first = inspect.getsourcelines(function)
@@ -39,7 +42,7 @@ def rewritten(
     definition = (transform(tree) if transform else tree).body[0]
     assert isinstance(definition, ast.FunctionDef), f"{function} is not a function"
     closure = inspect.getclosurevars(function).nonlocals
-    _Rewriter(function, closure).rewrite(definition)
+    _Rewriter(function, closure, is_gluon).rewrite(definition)
     # An enclosing function. Its parameters are the kernel's closure variables.
     module = ast.parse(f"def {_MAKER}({', '.join([_SEMANTICS, *closure])}):\n    return {definition.name}")
     maker = module.body[0]
@@ -52,11 +55,13 @@ def rewritten(
     result = made[_MAKER](kernel_python, **closure)
     result.__defaults__, result.__annotations__ = function.__defaults__, function.__annotations__
     result.__qualname__, result.__module__ = function.__qualname__, function.__module__
+    result.is_gluon = is_gluon
     return result  # type: ignore[no-any-return]
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, function: Callable[..., Any], closure: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], closure: Mapping[str, Any], is_gluon: bool) -> None:
+        self._is_gluon = is_gluon
         self._known = {**function.__globals__, **closure}
         self._locals = set(function.__code__.co_varnames) | set(function.__code__.co_cellvars)
         self._loops = 0
@@ -198,6 +203,8 @@ class _Rewriter(ast.NodeTransformer):
                 node.args[position] = self.visit(argument)
         for keyword in node.keywords:
             keyword.value = self.visit(keyword.value)
+        if self._is_gluon:
+            node.func = _call(node.func, "instead_of", node.func)
         return node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 import warnings
@@ -59,10 +60,19 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     """The number in the recorder's log of the last update that it has sent, and that arrives later."""
     tried: int = -1
     """The step of the world at which it last found nothing new in memory that it polls."""
+    partition: object = None
+    """What its warps have in flight, in a Gluon kernel (:mod:`triton_dist.cpu.gluon.partition`)."""
+    part: str = ""
+    """Which of its program's partitions this is, if it is not all of it."""
 
-    def __init__(self, index: tuple[int, int, int], body: Callable[[], None]) -> None:
-        super().__init__(body)
-        self.index = index
+    def __init__(
+        self, index: tuple[int, int, int], body: Callable[[], None], guard: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """``guard`` calls ``body``, and that of each part of the program, and says where an error comes from."""
+        super().__init__(functools.partial(guard, body))
+        self.index, self._guard = index, guard
+        self.started: list[Program] = []
+        """Partitions of its own that have not run yet; the scheduler takes them."""
         self.polled: dict[object, bytes] = {}
         self.glanced: dict[int, tuple[int, int]] = {}
         self.unchanged_since: dict[object, float] = {}
@@ -70,6 +80,16 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
 
     def _moved(self) -> None:
         self.steps += 1
+
+    def __str__(self) -> str:
+        return f"program {self.index}{self.part}"
+
+    def start(self, body: Callable[[], None], part: str) -> Program:
+        """Run ``body`` beside this program, as a part of it."""
+        made = Program(self.index, body, self._guard)
+        made.parent, made.part, made.wait, made.recorded = self.parent, part, INTERRUPTED, self.recorded
+        self.started.append(made)
+        return made
 
     def suspend(self, wait: Wait) -> None:
         """Let others run; returns when the program may go on. Called by the program itself."""
@@ -129,7 +149,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         now = time.monotonic()
         if now - self.unchanged_since.setdefault(what, now) > self.limit:
             self.unchanged_since[what] = float("inf")
-            where = f"program {self.index} at {location.of_frame(sys._getframe())}"
+            where = f"{self} at {location.of_frame(sys._getframe())}"
             warnings.warn(f"{where} has been for {self.limit:g} s in {describe()}", RuntimeWarning, stacklevel=2)
 
 

@@ -179,6 +179,8 @@ class Scheduler:
         self._enter(program)
         program.limit = self._limit
         program.switch()
+        self._waiting += program.started
+        program.started = []
         if not program.dead:
             self._waiting.append(program)
 
@@ -200,7 +202,7 @@ class Scheduler:
 
     def _report(self) -> str:
         lines = [
-            f"  program {program.index} at {location.of_frame(program.gr_frame)} waits in {program.wait.describe()}"
+            f"  {program} at {location.of_frame(program.gr_frame)} waits in {program.wait.describe()}"
             for program in self._waiting[:_LISTED]
             if program.wait is not None
         ]

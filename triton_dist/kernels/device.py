@@ -11,7 +11,17 @@ from triton_dist.world.current import current_world
 from triton_dist.world.gpus import Gpu
 
 __all__ = [
-    *("LAZY", "NO_LIMIT", "check_current_device", "check_sm_margin", "gpu", "has_gpu_sizes", "is_lazy", "sms"),
+    *(
+        "LAZY",
+        "NO_LIMIT",
+        "check_current_device",
+        "check_sm_margin",
+        "gpu",
+        "has_gpu_sizes",
+        "is_hopper",
+        "is_lazy",
+        "sms",
+    ),
 ]
 
 NO_LIMIT = 1 << 30
@@ -45,6 +55,13 @@ def sms() -> int:
 def has_gpu_sizes() -> bool:
     """Whether kernels cut their work as for a GPU: on GPUs, and where ``TRITON_DIST_CPU_SMS`` asks for it."""
     return triton_dist.kind() == "gpu" or environment.get("TRITON_DIST_CPU_SMS") is not None
+
+
+def is_hopper() -> bool:
+    """Whether kernels may be those for Hopper: on its GPUs, and where ``TRITON_DIST_CPU_CAPABILITY`` asks for them."""
+    if triton_dist.kind() == "cpu":
+        return bool(environment.get("TRITON_DIST_CPU_CAPABILITY") == (9, 0))
+    return triton_dist.kind() == "gpu" and gpu().capability == (9, 0)
 
 
 def check_sm_margin(function: str, sm_margin: int) -> int:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-import triton_dist
 from triton_dist.kernels.attention.flash_decode import reserve_slots as reserve_decode_slots
 from triton_dist.kernels.collectives.exchange import reserve_exchange
 from triton_dist.kernels.collectives.parts import part_of
@@ -16,7 +15,7 @@ from triton_dist.kernels.collectives.staging import staging, staging_barriers
 from triton_dist.kernels.collectives.two_exchanges import MESSAGES
 from triton_dist.kernels.collectives.two_level.memory import memory
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import is_hopper
 from triton_dist.kernels.functional import layout
 from triton_dist.kernels.gemm.arguments import DTYPES
 from triton_dist.kernels.gemm.between_hosts import columns_of_all, sums_of_rows
@@ -84,7 +83,7 @@ def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype
     symmetric_matrix(comm, "product", rows, hidden, result)
     if dtype == result:
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
-    if _on_hopper():
+    if is_hopper():
         shards = 1 if to_all else comm.n_pes
         symmetric_matrix(comm, "partial sums", ring_rows(rows, shards), hidden, result)
         if to_all:
@@ -113,16 +112,12 @@ def _norm(
         _reduction(comm, rows, hidden, dtype)
 
 
-def _on_hopper() -> bool:
-    return triton_dist.kind() == "gpu" and gpu().capability == (9, 0)
-
-
 def _flags(comm: Communicator, rows: int, columns: int, shards: int = 1) -> None:
     """Flags of a plan for each number of rows of tiles, with ``columns`` if tiles have some, for two shapes of B.
 
     A plan is for a number of rows of tiles of each of the ``shards``.
     """
-    if _on_hopper():
+    if is_hopper():
         from triton_dist.kernels.gemm.hopper.layout import TILES
         from triton_dist.kernels.gemm.hopper.memory import GemmMemory
 

@@ -100,6 +100,11 @@ class Launch(stock.GridExecutor):  # type: ignore[misc]
     undoes what other PEs wrote meanwhile.) Tensors are elsewhere where ``TRITON_INTERPRET`` is set on a GPU's machine.
     """
 
+    def __init__(self, fn: Callable[..., Any], arg_names: Sequence[str], grid: Any, pre_run_hooks: Any = ()) -> None:
+        super().__init__(fn, arg_names, grid, pre_run_hooks)
+        # As ``JITFunction`` finds them. Triton's interpreter knows tl.constexpr by its name only, not Gluon's.
+        self.constexprs = [name for name in arg_names if "constexpr" in str(fn.__annotations__.get(name))]
+
     @abstractmethod
     def run(self, grid: Sequence[Any], arguments: dict[str, Any], options: Mapping[str, Any]) -> None:
         """Run all programs. ``arguments`` are by the kernel's names, ``options`` those of the launch."""
@@ -160,9 +165,9 @@ class Interpretation:
     builder: type[Any]
     """A subclass of :data:`Builder`."""
     launch: type[Launch]
-    rewrite: Callable[[Callable[..., Any], Callable[..., Any] | None], Callable[..., Any]]
+    rewrite: Callable[[Callable[..., Any], Callable[..., Any] | None, bool], Callable[..., Any]]
     """The function that is called for a kernel or a device function, which may come with a transformation of its syntax
-    tree."""
+    tree, and which may be one of Gluon."""
     reducing: Callable[[Callable[..., Any]], Callable[..., Any]]
     """The function that is called for a reduction or a scan of tensors, from Triton's."""
 
@@ -191,7 +196,9 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
 
     def rewrite(self: stock.InterpretedFunction) -> Any:
         if self.fn not in self.rewritten_fn:
-            self.rewritten_fn[self.fn] = how.rewrite(self.fn, getattr(self, "transform", None))
+            self.rewritten_fn[self.fn] = how.rewrite(
+                self.fn, getattr(self, "transform", None), getattr(self, "is_gluon", False)
+            )
         return self.rewritten_fn[self.fn]
 
     def run(self: stock.InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -275,6 +282,7 @@ def _interpreted(function: JITFunction) -> stock.InterpretedFunction:
         function._triton_dist_interpreted = stock.InterpretedFunction(function.fn)
         function._triton_dist_interpreted.pre_run_hooks = function.pre_run_hooks
         function._triton_dist_interpreted.transform = getattr(function, "transform", None)
+        function._triton_dist_interpreted.is_gluon = function.is_gluon()
     return function._triton_dist_interpreted
 
 

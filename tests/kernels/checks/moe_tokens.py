@@ -467,7 +467,7 @@ def check_moe_tokens_are_reserved(world: Any) -> None:
     for by_tma, max_tokens in ((True, 8), (False, 9)):
         chosen = case(world, [5, 8], max_tokens=max_tokens, **options)
         sizes = {"hidden": 512, "num_experts": chosen.num_experts, "top_k": 3, "max_tokens": max_tokens, "num_sms": 2}
-        hopper = mock.patch.object(rounds_plan, "_is_hopper", return_value=by_tma)
+        hopper = mock.patch.object(rounds_plan, "is_hopper", return_value=by_tma)
         lanes = mock.patch.object(tokens_by_tma, "RoundsMemory")
         moves = mock.patch.object(tokens_by_tma, "launch", return_value=None)
         with hopper, lanes, moves, mock.patch.object(tokens_by_tma, "map_of"):
@@ -481,7 +481,7 @@ def check_moe_tokens_are_reserved(world: Any) -> None:
     routing = found.routing._replace(num_sms=2)
     x, y = torch.empty(0, 512, dtype=FP8), torch.empty(0, 512, dtype=torch.bfloat16)
     with (
-        mock.patch.object(rounds_plan, "_is_hopper", return_value=True),
+        mock.patch.object(rounds_plan, "is_hopper", return_value=True),
         mock.patch.object(tokens, "make_slots_of_sums_by_tma") as by_tma_slots,
         mock.patch.object(tokens, "make_slots_of_combine") as of_combine,
     ):

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -98,3 +99,11 @@ def raises(kind: type[BaseException], *patterns: str) -> Iterator[None]:
         yield
     for pattern in patterns:
         assert re.search(pattern, str(caught.value)), f"no {pattern!r} in: {caught.value}"
+
+
+def place(mark: str) -> str:
+    """A pattern for where a line of the calling file is that ends with ``# HERE`` and the mark, as reports name it."""
+    file = Path(sys._getframe(1).f_code.co_filename)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if line.endswith(f"# HERE {mark}"))
+    return rf"checks/{re.escape(file.name)}:{number}\b"

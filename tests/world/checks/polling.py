@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,14 +11,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from harness import main, raises
+from harness import main, place, raises
 
 import triton_dist
-
-
-def place(mark: str) -> str:
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return rf"checks/polling\.py:{next(i for i, line in enumerate(lines, 1) if line.endswith(f'# HERE {mark}'))}\b"
 
 
 @triton.jit

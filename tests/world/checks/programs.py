@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import triton
 import triton.language as tl
-from harness import main, raises
+from harness import main, place, raises
 from triton.language import load as imported_load
 from triton.runtime.interpreter import InterpreterBuilder
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -102,6 +102,29 @@ def check_locks_and_barriers_of_programs(world: Any) -> None:
     assert out.sum() == 16
 
 
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@triton.jit
+def pair_of(x):
+    return Pair(x, Pair(x + 1, 2))
+
+
+@triton.jit
+def take_apart(out, x):
+    pair = pair_of(x)
+    tl.store(out, pair.first)
+    tl.store(out + 1, pair.second.first * pair.second.second)
+
+
+def check_named_tuples_keep_their_names(world: Any) -> None:
+    out = torch.zeros(2, dtype=torch.int32)
+    take_apart[(1,)](out, 5)
+    assert out.tolist() == [5, 12]
+
+
 @triton.jit
 def count(out):
     tl.atomic_add(out, 1)
@@ -141,11 +164,6 @@ def never(signals, flag):
 @triton.jit
 def wait_in_a_function(signals):
     dl.signal_wait_until(signals, dl.CMP_LT, 3)  # HERE 1
-
-
-def place(mark: str) -> str:
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return rf"checks/programs\.py:{next(i for i, line in enumerate(lines, 1) if line.endswith(f'# HERE {mark}'))}\b"
 
 
 def check_report_of_a_kernel_that_cannot_go_on(world: Any) -> None:

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
-import triton_dist
 from triton_dist.kernels.arguments import by_hosts
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.device import check_sm_margin, gpu
+from triton_dist.kernels.device import check_sm_margin, is_hopper
 from triton_dist.kernels.gemm.arguments import (
     check_activation,
     check_choice,
@@ -310,7 +309,7 @@ def _of_choice(
     dtype = result_dtype(function, out, a.dtype, out_dtype)
     found = (f"result of {dtype}",) if a.dtype in FP8 else ()
     alone = algorithm in _FOR_ANY_ROWS or (comm.grid.hosts > 1 and function not in IN_SLICES)
-    if alone or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
+    if alone or not is_hopper():
         return found
     # Over several hosts slices are the kernels, of fewer PEs.
     fit = operands_fit(comm, a, b) if comm.grid.hosts == 1 else operands_fit_alone(a, b)

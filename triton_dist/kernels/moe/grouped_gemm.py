@@ -22,7 +22,7 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import gpu, is_hopper
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
@@ -220,7 +220,7 @@ def grouped_gemm(
     operands = {"a": a, "b": b, "offsets": offsets, "counts": counts, "a_scales": a_scales, "b_scales": b_scales}
     refuse_overlap("grouped_gemm", {"out": out}, operands)
     out, is_new = result, out is None
-    if triton_dist.kind() == "gpu" and gpu().capability == (9, 0):
+    if is_hopper():
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
         if hopper.fits_grouped(a, b, out, scales, swiglu):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import triton_dist
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import is_hopper
 
 __all__ = [
     "LINE_BYTES",
@@ -67,7 +66,7 @@ def plan_of(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None
 
     TMA takes it on Hopper GPUs, for 2 to 8 PEs, up to 16 choices, and rows of 1 KB to 32 KB, multiples of 128 bytes.
     """
-    return plan_for(n_pes, top_k, row_bytes, num_sms) if num_sms and _is_hopper() else None
+    return plan_for(n_pes, top_k, row_bytes, num_sms) if num_sms and is_hopper() else None
 
 
 def plan_for(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None:
@@ -98,7 +97,7 @@ class CombinePlan(NamedTuple):
 
 def combine_plan_of(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | None:
     """The plan of a combine in rounds; None if load and store take it. TMA takes what :func:`plan_of` says."""
-    return combine_plan_for(n_pes, top_k, row_bytes) if _is_hopper() else None
+    return combine_plan_for(n_pes, top_k, row_bytes) if is_hopper() else None
 
 
 def combine_plan_for(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | None:
@@ -121,7 +120,7 @@ class TokensPlan(NamedTuple):
 def tokens_plan_of(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None:
     """The plan of tokens that go once to each PE; None if load and store take them. TMA takes what :func:`plan_of`
     says."""
-    return tokens_plan_for(n_pes, top_k, row_bytes) if _is_hopper() else None
+    return tokens_plan_for(n_pes, top_k, row_bytes) if is_hopper() else None
 
 
 def tokens_plan_for(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None:
@@ -140,7 +139,7 @@ def _rings_of(row_bytes: int, sevenths: int) -> TokensPlan:
 
 def sums_plan_of(n_pes: int, row_bytes: int) -> TokensPlan | None:
     """How TMA brings back rows of tokens that went once to each PE, up to 16 KB; None if load and store do."""
-    return sums_plan_for(n_pes, row_bytes) if _is_hopper() else None
+    return sums_plan_for(n_pes, row_bytes) if is_hopper() else None
 
 
 def sums_plan_for(n_pes: int, row_bytes: int) -> TokensPlan | None:
@@ -148,10 +147,6 @@ def sums_plan_for(n_pes: int, row_bytes: int) -> TokensPlan | None:
     if not _takes(n_pes, 1, row_bytes) or row_bytes > _SUMMED_LINES * LINE_BYTES:
         return None
     return _rings_of(row_bytes, 2)  # of a token a row comes from each of its PEs, and one is sent
-
-
-def _is_hopper() -> bool:
-    return triton_dist.kind() == "gpu" and gpu().capability == (9, 0)
 
 
 def _takes(n_pes: int, top_k: int, row_bytes: int) -> bool:

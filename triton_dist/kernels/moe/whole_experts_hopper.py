@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import torch
 
-import triton_dist
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import is_hopper
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.moe.arrival_plan import arrival_plan, refuse_more_rows
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting
@@ -55,7 +54,7 @@ class _Memory:
 def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: str) -> bool:
     """Whether the kernels compute it: on a Hopper GPU, up to 8 PEs, 16-bit floats without scales, ``b`` with contiguous
     columns, rows that TMA can address."""
-    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0) or comm.n_pes > 8:
+    if not is_hopper() or comm.n_pes > 8:
         return False
     from triton_dist.kernels.gemm.hopper.grouped_gemm import fits_grouped
 

@@ -25,8 +25,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
-import triton_dist
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import is_hopper
 from triton_dist.kernels.gemm.config import Config, block_k
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
 from triton_dist.kernels.gemm.hopper import tma
@@ -339,7 +338,7 @@ def fits_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: str,
     """Whether this kernel computes it: on a Hopper GPU, results of 16-bit floats, operands of these or of fp8, in rows
     that TMA can address. fp8 and SwiGLU take contiguous columns of B. With both and scales of blocks, gates and up have
     a multiple of 64 columns each: the 64 of up in a tile have one scale then."""
-    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
+    if not is_hopper():
         return False
     if scales == "blocks" and swiglu and b.shape[2] % SCALE_BLOCK:
         return False

@@ -10,9 +10,8 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-import triton_dist
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import is_hopper
 from triton_dist.kernels.gemm.config import Config, block_k, choose
 from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import trace_events
@@ -67,7 +66,7 @@ def operands_fit(comm: Communicator, a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def operands_fit_alone(a: torch.Tensor, b: torch.Tensor) -> bool:
     """The same of any number of PEs."""
-    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0) or (a.dtype in FP8 and b.stride(1) == 1):
+    if not is_hopper() or (a.dtype in FP8 and b.stride(1) == 1):
         return False
     return _rows_fit(a) and (addressable(b) or addressable(b.t()))
 

@@ -1,0 +1,160 @@
+"""The Hopper GEMMs, in Gluon, as the CPU world interprets them: exact results of sizes that fill no tile.
+
+TMA copies and products of tensor cores are done early or late, by chance, so waits and fences that lack would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from epilogues import fractions
+from gemms import by_columns, matrix, powers, same, scaled
+from harness import main as run
+from harness import raises
+
+import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels.device import is_hopper
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.hopper.direct import direct_schedule
+
+FP8 = torch.float8_e4m3fn
+SUMS = (("ring", kernels.gemm_all_reduce), ("direct", kernels.gemm_all_reduce), ("ring", kernels.gemm_reduce_scatter))
+SIZES = (
+    (65, 16, 64, torch.bfloat16, False),
+    (130, 272, 80, torch.float16, True),
+    (257, 144, 192, torch.float16, False),
+    (300, 528, 128, FP8, True),
+    (70, 64, 1088, torch.float16, True),  # split along K
+)
+"""Rows, columns, K, a dtype, and whether B has contiguous columns."""
+
+
+def operands(world: Any, m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> list[Any]:
+    made = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
+    return [(a, by_columns(b) if transposed else b) for a, b in made]
+
+
+def summed(products: list[torch.Tensor]) -> torch.Tensor:
+    """What PEs add up that each round once: integers, which are exact in the results here."""
+    total: torch.Tensor = sum(products)  # type: ignore[assignment]
+    assert total.abs().max() <= 2048  # (of bfloat16 256, which sums of 64 products hardly reach)
+    return total
+
+
+def part(world: Any, function: Callable[..., torch.Tensor], whole: torch.Tensor) -> torch.Tensor:
+    """What this PE gets of a sum."""
+    if function is kernels.gemm_all_reduce:
+        return whole
+    each = -(-whole.shape[0] // world.n_pes)
+    return whole[world.pe * each : (world.pe + 1) * each]
+
+
+def result(dtype: torch.dtype) -> torch.dtype:
+    return torch.float16 if dtype == FP8 else dtype
+
+
+def check_hopper_sums(world: Any) -> None:
+    assert is_hopper()
+    for m, n, k, dtype, transposed in SIZES:
+        given = operands(world, m, n, k, dtype, transposed)
+        whole = summed([a.float() @ b.float() for a, b in given])
+        for algorithm, function in SUMS:
+            for _ in range(2):
+                found = function(*given[world.pe], algorithm=algorithm, out_dtype=result(dtype))
+                same(found, part(world, function, whole))
+
+
+def check_hopper_rows_to_all(world: Any) -> None:
+    """GEMM and all-scatter, by every kernel, of rows and columns of any number."""
+    for m, n, k, dtype, transposed in SIZES:
+        given = operands(world, m, n, k, dtype, transposed)
+        a = given[0][0]
+        out = triton_dist.empty(m, n * world.n_pes, dtype=result(dtype))
+        expected = torch.cat([a.float() @ b.float() for _, b in given], 1).to(result(dtype)).float()
+        for algorithm in ("warp_specialized", "fused_producer_consumer", "fused_sequential", "bulk_synchronous"):
+            for _ in range(2):
+                kernels.gemm_all_scatter(a, given[world.pe][1], out.fill_(7), algorithm=algorithm)
+                same(out, expected)
+                triton_dist.barrier_all()
+        triton_dist.free(out)
+
+
+def check_hopper_epilogues(world: Any) -> None:
+    """The bias and the residual of sums, activations of own products, scales of tensors, rows and blocks."""
+    m, n, k, me = 150, 256, 128, world.pe
+    given = operands(world, m, n, k, torch.float16, True)
+    a, b = given[me]
+    bias, residual = fractions(n, seed=1), fractions(m, n, seed=2, dtype=torch.float16)
+    whole = summed([x.float() @ y.float() for x, y in given])
+    expected = (whole + bias + residual.float()).half().float()
+    for algorithm, function in SUMS:
+        own = part(world, function, residual).contiguous()
+        same(function(a, b, algorithm=algorithm, bias=bias, residual=own), part(world, function, expected))
+    out = triton_dist.empty(m, n // 2 * world.n_pes, dtype=torch.float16)
+    kernels.gemm_all_scatter(given[0][0], b, out, algorithm="warp_specialized", activation="swiglu")
+    products = [given[0][0].float() @ y.float() for _, y in given]
+    expected = torch.cat([torch.nn.functional.silu(one[:, ::2]) * one[:, 1::2] for one in products], 1)
+    torch.testing.assert_close(out.float(), expected, rtol=1e-3, atol=1e-3)
+    triton_dist.free(out)
+
+
+def check_hopper_scales(world: Any) -> None:
+    m, n, k, me = 150, 256, 256, world.pe
+    given = operands(world, m, n, k, FP8, True)
+    forms = {
+        "tensor": ((1,), (1,)),
+        "rows": ((m, 1), (1, n)),
+        "blocks": ((m, k // 128), (k // 128, n // 128)),
+    }
+    for form, (of_a, of_b) in forms.items():
+        scales = [(powers(*of_a, seed=3 * pe), powers(*of_b, seed=3 * pe + 1)) for pe in range(world.n_pes)]
+        products = []
+        for (a, b), (left, right) in zip(given, scales, strict=True):
+            if form == "blocks":
+                products.append(scaled(a, left, 1, 128) @ scaled(b, right, 128, 128))
+            else:
+                products.append((a.double() @ b.double()) * left * right)
+        whole = torch.stack([one.half().double() for one in products]).sum(0)
+        a, b = given[me]
+        for algorithm, function in SUMS:
+            found = function(
+                a, b, algorithm=algorithm, out_dtype=torch.float16, scale_a=scales[me][0], scale_b=scales[me][1]
+            )
+            torch.testing.assert_close(found.double(), part(world, function, whole), rtol=2e-3, atol=0.5)
+
+
+def check_hopper_sums_of_owners(world: Any) -> None:
+    """Tiles of both sizes, an own tile one round and two rounds behind; rows in turn through one communicator."""
+    config = set()
+    for m, n in ((1300, 512), (300, 640), (1300, 512)):
+        given = operands(world, m, n, 64, torch.float16, False)
+        whole = summed([a.float() @ b.float() for a, b in given])
+        found = kernels.gemm_all_reduce(*given[world.pe], algorithm="direct")
+        same(found, whole)
+        a, c = given[0][0], whole.half()
+        config.add(direct_schedule(a, c, portable.programs(0), world.n_pes, world.pe)[1].config.block_n)
+    assert config == {128, 256}, config
+
+
+def check_hopper_groups(world: Any) -> None:
+    """The first two PEs with fewer SMs while others have calls of their own, and all of them after that."""
+    pair = world.team_world.split_strided(0, 1, 2)
+    given = operands(world, 150, 256, 64, torch.float16, False)
+    for _ in range(2):
+        for team in filter(None, (pair, world.team_world)):
+            whole = summed([a.float() @ b.float() for a, b in given[: team.n_pes]])
+            for algorithm in ("ring", "direct"):
+                same(kernels.gemm_all_reduce(*given[world.pe], algorithm=algorithm, group=team, sm_margin=1), whole)
+
+
+def check_hopper_copy_engine_lacks(world: Any) -> None:
+    a, b = torch.ones(70, 64, dtype=torch.bfloat16), torch.ones(64, 64, dtype=torch.bfloat16)
+    with raises(ValueError, "which the CPU world lacks"):
+        kernels.all_gather_gemm(a, b, algorithm="copy_engine")
+
+
+if __name__ == "__main__":
+    run(globals())
