@@ -1,24 +1,18 @@
-"""Grouped GEMMs: Hopper's kernel as threads and its machine code, for a GPU that is not there; the tiles taken."""
+"""Grouped GEMMs: the machine code of Hopper's kernel, for a GPU that is not there; the tiles taken."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import gluon_threads
 import pytest
 import torch
-from gluon_threads import Descriptor, Memory
 from ptx import made_by, ptxas_report
 from sass import ptx_that_fits
-from triton.experimental.gluon import language as gl
 
 import triton_dist
-from triton_dist.kernels.device import Gpu
-from triton_dist.kernels.gemm.config import Config
-from triton_dist.kernels.gemm.hopper import block_scales, buffers, grouped_gemm, load, multiply, warps
+from triton_dist.kernels.gemm.hopper import grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm import config_for, portable_tile
 
 COMPILE = Path(__file__).with_name("grouped_gemm_ptx.py")
@@ -63,74 +57,9 @@ def test_scales_of_blocks_fit_and_do_not_spill(tmp_path: Path, cases: tuple[str,
         assert not re.search(r"st\.global(?!\.v4)", ptx)
 
 
-MODULES = block_scales, buffers, grouped_gemm, load, multiply, warps
-BLOCK_K, INNER = 32, 80
-"""Along K, of which the last block is not whole."""
-
-
-def by_threads(
-    given: tuple[torch.Tensor, ...], counts: list[int], offsets: list[int], config: Config, columns: int
-) -> torch.Tensor:
-    """Results of the Hopper kernel, whose warps are threads; of no expert's rows NaN. Operands are of float16: which
-    blocks have which scales does not depend on it."""
-    a, b, a_scales, b_scales = given
-    memory = Memory()
-    a, b, b_scales = map(memory.array, (a, b, b_scales))
-    c = memory.array(torch.full((len(a), columns), torch.nan, dtype=torch.float16))
-    offsets_, counts_ = (memory.array(torch.tensor(words, dtype=torch.int32)) for words in (offsets, counts))
-    a_scales = memory.array(a_scales)
-    memory.bytes = memory.bytes[: memory.address(a_scales) + a_scales.nbytes]  # nothing is read behind them
-    lines, b_step = b.reshape(-1, b.shape[2]), b.shape[1]
-    b_half = Descriptor(lines, (config.c_columns, BLOCK_K)) if config.fold == 2 else None
-    arguments = (
-        Descriptor(a, (config.group_m, BLOCK_K)), Descriptor(a, (16, BLOCK_K)),
-        Descriptor(lines, (config.block_n, BLOCK_K)), b_half, Descriptor(c, (config.group_m, config.c_columns)),
-        memory.pointer(c, gl.float16), memory.pointer(a_scales, gl.float32), memory.pointer(b_scales, gl.float32),
-        memory.pointer(offsets_, gl.int32), memory.pointer(counts_, gl.int32),
-        gluon_threads.Value(len(counts)), gluon_threads.Value(columns), INNER, b_step, config, True,
-    )  # fmt: skip
-    with gluon_threads.interpreted(*MODULES):
-        gluon_threads.run(grouped_gemm.moe_grouped_gemm_kernel, 3, [arguments])
-    return torch.from_numpy(c.copy())
-
-
-@pytest.mark.parametrize(
-    "config",
-    [Config(64, 128, 3, 2), Config(32, 128, 4, 1), Config(64, 128, 3, 2, fold=2), Config(32, 64, 4, 1, fold=2)],
-)
-def test_each_block_is_multiplied_by_its_scales(config: Config) -> None:
-    """Experts without rows, with one, with several tiles; rows that begin anywhere, and rows of none in between; blocks
-    that are not whole. Gates end within a block of scales of columns."""
-    counts, offsets = [0, 1, 37, 16, 0, 70], [5, 3, 4, 43, 60, 66]
-    columns = (192 if config.fold == 2 else 200) * config.fold
-    rows, experts, k_blocks, n_blocks = 136, len(counts), -(-INNER // BLOCK_K), -(-columns // 128)
-    generator = torch.Generator().manual_seed(3)
-
-    def drawn(least: int, behind: int, *size: int) -> torch.Tensor:
-        return torch.randint(least, behind, size, generator=generator).float()
-
-    a, b = drawn(-1, 2, rows, INNER).half(), drawn(-1, 2, experts, columns, INNER).half()
-    a_scales, b_scales = drawn(-5, -1, rows, k_blocks).exp2(), drawn(-3, 2, experts, n_blocks, k_blocks).exp2()
-    found = by_threads(
-        (a, b, a_scales, b_scales), counts, offsets, replace(config, of_blocks=True), columns // config.fold
-    )
-    wide = b_scales.repeat_interleave(128, 1)[:, :columns].repeat_interleave(BLOCK_K, 2)[:, :, :INNER]
-    exact = a.float() * a_scales.repeat_interleave(BLOCK_K, 1)[:, :INNER], b.float() * wide
-    expected = torch.full_like(found, torch.nan)
-    for expert, (begin, count) in enumerate(zip(offsets, counts, strict=True)):
-        sums = exact[0][begin : begin + count] @ exact[1][expert].t()
-        if config.fold == 2:
-            gate, up = sums.half().float().chunk(2, 1)
-            sums = torch.nn.functional.silu(gate) * up
-        expected[begin : begin + count] = sums.half()
-    close: dict[str, Any] = {"rtol": 2e-3, "atol": 1e-3} if config.fold == 2 else {"rtol": 0, "atol": 0}
-    torch.testing.assert_close(found, expected, equal_nan=True, **close)
-
-
 def test_what_the_hopper_kernel_takes_of_scales_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """All else is the portable kernel's."""
-    monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
-    monkeypatch.setattr(grouped_gemm, "gpu", lambda: Gpu("H200", (9, 0), 132, HOPPER))
+    monkeypatch.setattr(grouped_gemm, "is_hopper", lambda: True)
 
     def taken(
         columns: int = 256, inner: int = 144, result: torch.dtype = torch.bfloat16, by_lines: bool = False,

@@ -45,7 +45,6 @@ from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
 from triton_dist.kernels.gemm.local_gemm import _scaled_mm_takes
-from triton_dist.world.gpus import Gpu
 
 SLOW = pytest.mark.slow
 
@@ -360,8 +359,8 @@ def spilt(tmp_path: Path, ptx: str) -> int:
 
 def test_it_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
+    monkeypatch.setattr(launch, "is_hopper", lambda: True)
     comm: Any = SimpleNamespace(n_pes=4)
-    monkeypatch.setattr(launch, "gpu", lambda: Gpu("H200", (9, 0), 132, 227 << 10))
     half, e4m3, e5m2 = torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2
 
     def taken(a: torch.dtype, b: torch.dtype, c: torch.dtype, *, columns: bool, k: int = 48) -> tuple[bool, bool]:

@@ -2,8 +2,8 @@
 
 ``common`` holds what the supported versions have in common. What differs is in a module of each line that brought a
 change, all with the same names; ``of_line`` has those of the installed version. Modules for one user each are the same
-for all lines: ``front_end`` and ``language_patch``, ``interpreter`` for the CPU world, ``launch_compiler`` for its
-compilations, ``opt`` for the lit tests.
+for all lines: ``front_end`` and ``language_patch``, ``interpreter`` and ``gluon`` for the CPU world,
+``launch_compiler`` for its compilations, ``opt`` for the lit tests.
 
 The rule: what Triton documents (``triton.jit``, ``triton.language``, ``triton.testing`` …) is used where it is needed.
 All else is used here alone, and nothing but this package changes an object of Triton. tests/test_triton_api.py holds

@@ -19,8 +19,8 @@ class Chance:
         return self._random.randrange(one_in) == 0
 
 
-class _Launches:
-    """How many launches of Gluon kernels there have been in this process."""
+class GluonLaunches:
+    """How many launches of Gluon kernels there have been. One for each process: some run without a world."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,6 +28,6 @@ class _Launches:
 
 def new_chance() -> Chance:
     """The chances of the next launch."""
-    launches = of_process(_Launches)
+    launches = of_process(GluonLaunches)
     launches.count += 1
     return Chance(launches.count)

@@ -7,13 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import triton.language as tl
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia import hopper
-from triton.runtime.jit import JITFunction
 
 from triton_dist.cpu.gluon import assembly, barriers, partition, shared_memory, tensor_cores, tma
 from triton_dist.cpu.gluon.partition import constant
-from triton_dist.triton_api import interpreter
+from triton_dist.triton_api import gluon, interpreter
 
 __all__ = ["instead_of"]
 
@@ -29,19 +26,12 @@ def _table() -> dict[int, Callable[..., Any]]:
 
     Those that are Triton's, too, are the interpreter's; what lacks is an error.
     """
-    tl.block_type.layout = gl.AutoLayout()  # of any block in registers, for kernels that ask
-    found: dict[int, Callable[..., Any]] = {}
-    for module, ours in ((gl, _LANGUAGE), (hopper.tma, _TMA), (hopper.mbarrier, _BARRIERS), (hopper, _HOPPER)):
-        for name, function in vars(module).items():
-            if name in ours:
-                found[id(function)] = ours[name]
-            elif isinstance(function, JITFunction) or getattr(function, "__triton_builtin__", False):
-                of_triton = module is gl and (hasattr(tl, name) or hasattr(tl.core, name))
-                found[id(function)] = functools.partial(_of_triton if of_triton else _lacks, name)
-    for name in ("reinterpret", "_reinterpret"):
-        if hasattr(gl.shared_memory_descriptor, name):
-            found[id(getattr(gl.shared_memory_descriptor, name))] = shared_memory.Blocks.reinterpret
-    return found
+    gluon.give_blocks_a_layout()
+    return {
+        id(function.itself): _OURS[function.module].get(function.name)
+        or functools.partial(_of_triton if function.is_tritons else _lacks, function.name)
+        for function in gluon.functions()
+    }
 
 
 def _of_triton(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -131,4 +121,15 @@ _HOPPER: dict[str, Callable[..., Any]] = {
     "warpgroup_mma": tensor_cores.warpgroup_mma,
     "warpgroup_mma_init": tensor_cores.warpgroup_mma_init,
     "warpgroup_mma_wait": tensor_cores.warpgroup_mma_wait,
+}
+_METHODS: dict[str, Callable[..., Any]] = {
+    name: getattr(shared_memory.Blocks, name)
+    for name in ("index", "load", "permute", "reinterpret", "_reinterpret", "store")
+}
+_OURS = {
+    "language": _LANGUAGE,
+    "tma": _TMA,
+    "mbarrier": _BARRIERS,
+    "hopper": _HOPPER,
+    "shared_memory": _METHODS,
 }

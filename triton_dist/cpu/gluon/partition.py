@@ -7,7 +7,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import triton.language as tl
@@ -16,11 +16,31 @@ from triton_dist.cpu.gluon.chance import Chance
 from triton_dist.cpu.program import INTERRUPTED, running
 from triton_dist.triton_api import interpreter
 
-if TYPE_CHECKING:
-    from triton_dist.cpu.gluon.tensor_cores import Product
-    from triton_dist.cpu.gluon.tma import Store
-
 __all__ = ["Partition", "barrier", "begin", "num_warps", "partition", "perhaps_pause", "warp_specialize"]
+
+
+class Store(Protocol):
+    """A bulk copy from shared memory."""
+
+    where: str
+    """The line that issues it."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it has read shared memory."""
+
+    def read(self) -> object:
+        """Do so."""
+
+    def retire(self) -> None:
+        """It is known to be complete."""
+
+
+class Product(Protocol):
+    """Of tensor cores."""
+
+    def compute(self) -> None:
+        """Add it to its sums."""
 
 
 _WIRE_SECONDS = 1e-3

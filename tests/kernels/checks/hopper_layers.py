@@ -1,0 +1,119 @@
+"""Layers of experts by the kernels for Hopper, in Gluon, as the CPU world interprets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from harness import main as run
+from moe_whole import Layer, close
+
+from triton_dist.cpu.executor import Executor
+from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.hopper.grouped_gemm import run_grouped
+
+Case = tuple[list[int], str, int, tuple[int, ...]]
+"""Tokens of each PE, how they are routed, experts of a PE, and how many programs move rows, launch after launch."""
+
+
+@contextmanager
+def launched() -> Iterator[set[str]]:
+    """The names of the kernels that run."""
+    real, seen = Executor.run, set()
+
+    def noted(self: Executor, *arguments: Any) -> None:
+        seen.add(self.fn.__name__)
+        real(self, *arguments)
+
+    with mock.patch.object(Executor, "run", noted):
+        yield seen
+
+
+def verify(world: Any, *cases: Case, **options: Any) -> None:
+    """``fused_hopper`` against the kernels for any GPU."""
+    given: dict[str, Any] = {"dtype": torch.float16, "hidden": 48, "inner": 40, "max_tokens": 40, "top_k": 3} | options
+    for seed, (tokens, routing, local, senders) in enumerate(cases):
+        layer = Layer(world, tokens, routing=routing, local=local, seed=seed, **given)
+        expected = layer("fused", num_sms=1)
+        for num_sms in senders:
+            with launched() as seen:
+                found = layer("fused_hopper", num_sms=num_sms)
+            assert seen >= {"moe_dispatch_grouped_gemm_kernel", "moe_grouped_gemm_combine_kernel"}, seen
+            close(found, expected)
+
+
+def check_hopper_layers(world: Any) -> None:
+    """Rows of one PE and of several in a tile, around an expert's end; experts and PEs without any; and again."""
+    verify(world, ([37, 0, 5], "any", 3, (1, 2)), ([5, 17, 1], "some", 5, (2, 3)))
+
+
+def check_hopper_layers_of_many_tokens(world: Any) -> None:
+    """Also for one expert, for many, and for none."""
+    verify(
+        world,
+        ([37, 0, 40], "any", 3, (1, 2)),
+        ([40, 40, 33], "one", 1, (1,)),
+        ([0, 0, 0], "any", 2, (3,)),
+        ([5, 40, 1], "some", 9, (2,)),
+    )
+    verify(world, ([150, 0, 137], "any", 2, (1, 3)), ([150, 150, 1], "even", 2, (2,)), max_tokens=150)
+
+
+def check_hopper_grouped_gemm_with_scales_of_blocks(world: Any) -> None:
+    """Experts without rows, with one, with several tiles; rows that begin anywhere, and rows of none in between; blocks
+    that are not whole. Gates end within a block of scales of columns."""
+    counts, offsets, inner, fp8 = [0, 1, 37, 16, 0, 70], [5, 3, 4, 43, 60, 66], 208, torch.float8_e4m3fn
+    rows, experts = 136, len(counts)
+    generator = torch.Generator().manual_seed(3)
+
+    def drawn(least: int, behind: int, *size: int) -> torch.Tensor:
+        return torch.randint(least, behind, size, generator=generator).float()
+
+    for config in (
+        Config(64, 128, 3, 2), Config(32, 128, 4, 1), Config(64, 128, 3, 2, fold=2), Config(32, 64, 4, 1, fold=2),
+    ):  # fmt: skip
+        columns = (192 if config.fold == 2 else 208) * config.fold
+        a, b = drawn(-1, 2, rows, inner), drawn(-1, 2, experts, columns, inner)
+        a_scales, b_scales = drawn(-5, -1, rows, 2).exp2(), drawn(-3, 2, experts, -(-columns // 128), 2).exp2()
+        found = torch.full((rows, columns // config.fold), torch.nan, dtype=torch.float16)
+        run_grouped(
+            a.to(fp8), b.to(fp8).transpose(1, 2), found, a_scales, b_scales, torch.tensor([*offsets, rows]).int(),
+            torch.tensor(counts).int(), replace(config, of_blocks=True), 3,
+        )  # fmt: skip
+        wide = b_scales.repeat_interleave(128, 1)[:, :columns].repeat_interleave(128, 2)[:, :, :inner]
+        exact = a * a_scales.repeat_interleave(128, 1)[:, :inner], b * wide
+        expected = torch.full_like(found, torch.nan)
+        for expert, (begin, count) in enumerate(zip(offsets, counts, strict=True)):
+            sums = exact[0][begin : begin + count] @ exact[1][expert].t()
+            if config.fold == 2:
+                gate, up = sums.half().float().chunk(2, 1)
+                sums = torch.nn.functional.silu(gate) * up
+            expected[begin : begin + count] = sums.half()
+        tolerance = 2e-3 if config.fold == 2 else 0
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def check_hopper_layers_of_every_algorithm(world: Any) -> None:
+    """Which kernels they take."""
+    layer = Layer(world, [70, 0, 37], hidden=512, inner=64, max_tokens=70, dtype=torch.float16)
+    with torch.no_grad():
+        layer.w13 /= 8
+    expected = layer("fused", num_sms=1)
+    for algorithm, num_sms, kernels in (
+        ("separate", 0, {"moe_grouped_gemm_kernel"}),
+        ("separate", 2, {"moe_grouped_gemm_kernel", "moe_dispatch_rounds_by_tma", "moe_combine_rounds_by_tma"}),
+        ("tokens", 2, {"moe_grouped_gemm_kernel", "moe_dispatch_tokens_by_tma", "moe_combine_tokens_by_tma"}),
+    ):
+        for _ in range(2):
+            with launched() as seen:
+                found = layer(algorithm, num_sms=num_sms)
+            assert kernels <= seen, (algorithm, seen)
+            torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+if __name__ == "__main__":
+    run(globals())
