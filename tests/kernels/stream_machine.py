@@ -182,6 +182,7 @@ class Owner:
     """A World with one PE's communicator, as far as they are used here: what both do for what they own."""
 
     own, _closing = World.own, World._closing
+    host_streams = None
 
     def __init__(self) -> None:
         self.device, self._owned, self._owning = torch.device("cpu"), {}, threading.RLock()

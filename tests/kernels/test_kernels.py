@@ -85,7 +85,7 @@ SLOW = (
     *("moe_tensor_layers-2-moe_tensor_opcheck", "moe_tensor_layers-2-moe_tensor_compiled"),
     *("moe_whole-2-moe_whole_sizes_and_dtypes", "operators-2-opcheck", "operators-2-compile"),
     *("operators-2-norms_and_decode_compiled", "tensor_parallel-2-compile", "groups-4-rows_and_columns"),
-    *("operators-2-gemms_of_all_layouts_and_their_gradients"),
+    "operators-2-gemms_of_all_layouts_and_their_gradients",
 )
 """Repeats at other sizes, with another number of PEs, or compiled what the other checks of the same operations show."""
 

@@ -26,7 +26,7 @@ from triton_dist.cpu.shapes import ShapesBuilder
 from triton_dist.cpu.world import current
 from triton_dist.triton_api import interpreter
 
-__all__ = ["CpuBuilder", "copied"]
+__all__ = ["CpuBuilder", "copied", "is_watched"]
 
 _POLLABLE = 64 << 10
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
@@ -159,6 +159,12 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
                 running().steps += 1
                 return interpreter.TensorHandle(matched, tl.int1)
             _polled("tl.atomic_poll", ptr, seen)
+
+
+def is_watched() -> bool:
+    """Whether the world wants to know of accesses to memory of all PEs: under triton-dist-check."""
+    world = current()
+    return world is not None and (world.turns is not None or world.recorder is not None)
 
 
 def copied(what: str, pointers: NDArray[Any], size: int, *, writes: bool) -> None:

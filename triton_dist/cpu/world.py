@@ -24,6 +24,7 @@ from triton_dist.cpu import bootstrap, schedule
 from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.cpu.channels import CHANNEL_BYTES, Channels
 from triton_dist.cpu.checking import Checking
+from triton_dist.cpu.copy_engine import CopyEngine
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.control import Caller, State
@@ -109,6 +110,7 @@ class CpuWorld(World):
         self._next_look = 0.0
         self._kernel_calls: dict[int, str] = {}
         self.turns = self._take_turns(launch)
+        self.host_streams = CopyEngine(self)
         self.checking: Checking | None = None
         if checked:
             assert self.turns is not None

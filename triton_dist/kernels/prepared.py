@@ -32,6 +32,7 @@ from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 from triton_dist.native_calls import Guard
 from triton_dist.process_state import of_process
+from triton_dist.world.current import find_world
 
 __all__ = [
     "PLAIN",
@@ -90,6 +91,10 @@ def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: An
     """
     seconds = [given for given in tensors if type(given) is Second]
     arguments = (*tensors[: len(tensors) - len(seconds)], *(second.argument for second in seconds))
+    world = find_world()
+    if world is not None and world.host_streams is not None:
+        world.host_streams.launch(lambda: kernel[grid](*arguments, *others, **named))
+        return None
     compiled = kernel[grid](*arguments, *others, **named)
     if compiled is None:
         return None

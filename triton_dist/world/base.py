@@ -25,6 +25,7 @@ from triton_dist.world.allocations import Allocation, AllocationRegistry
 from triton_dist.world.gpus import Gpu
 from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 from triton_dist.world.host_ops import HostOps
+from triton_dist.world.host_streams import HostStreams
 from triton_dist.world.hosts import Host, find_hosts
 from triton_dist.world.integers import integer
 from triton_dist.world.teams import Team, as_range
@@ -84,6 +85,8 @@ class World(ABC):
 
     group_memory: GroupMemory
     """The symmetric memory that groups of some PEs allocate."""
+    host_streams: HostStreams | None = None
+    """What stands for streams where there is no GPU."""
     shares_gpu = False
     """Whether any two PEs share a GPU. Copies between these are kernels, which need multiprocessors."""
 

@@ -5,8 +5,10 @@ TMA copies and products of tensor cores are done early or late, by chance, so wa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from epilogues import fractions
@@ -19,6 +21,7 @@ from triton_dist import kernels
 from triton_dist.kernels.device import is_hopper
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.hopper.direct import direct_schedule
+from triton_dist.kernels.protocols.stream_work import StreamWork, give, take
 
 FP8 = torch.float8_e4m3fn
 SUMS = (("ring", kernels.gemm_all_reduce), ("direct", kernels.gemm_all_reduce), ("ring", kernels.gemm_reduce_scatter))
@@ -30,6 +33,9 @@ SIZES = (
     (70, 64, 1088, torch.float16, True),  # split along K
 )
 """Rows, columns, K, a dtype, and whether B has contiguous columns."""
+
+
+SCATTERS = "copy_engine", "warp_specialized", "fused_producer_consumer", "fused_sequential", "bulk_synchronous"
 
 
 def operands(world: Any, m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> list[Any]:
@@ -74,7 +80,7 @@ def check_hopper_rows_to_all(world: Any) -> None:
         a = given[0][0]
         out = triton_dist.empty(m, n * world.n_pes, dtype=result(dtype))
         expected = torch.cat([a.float() @ b.float() for _, b in given], 1).to(result(dtype)).float()
-        for algorithm in ("warp_specialized", "fused_producer_consumer", "fused_sequential", "bulk_synchronous"):
+        for algorithm in SCATTERS:
             for _ in range(2):
                 kernels.gemm_all_scatter(a, given[world.pe][1], out.fill_(7), algorithm=algorithm)
                 same(out, expected)
@@ -150,10 +156,51 @@ def check_hopper_groups(world: Any) -> None:
                 same(kernels.gemm_all_reduce(*given[world.pe], algorithm=algorithm, group=team, sm_margin=1), whole)
 
 
-def check_hopper_copy_engine_lacks(world: Any) -> None:
-    a, b = torch.ones(70, 64, dtype=torch.bfloat16), torch.ones(64, 64, dtype=torch.bfloat16)
-    with raises(ValueError, "which the CPU world lacks"):
-        kernels.all_gather_gemm(a, b, algorithm="copy_engine")
+def check_hopper_rows_of_all(world: Any) -> None:
+    """All-gather and GEMM beside the copy engine: shards that fill no tile, the last with fewer rows, or none."""
+    me, n_pes = world.pe, world.n_pes
+    for m, n, k, dtype, transposed in (*SIZES[:4], (1, 64, 64, torch.float16, False)):
+        a, b = matrix(m, k, 1, dtype), matrix(k, n, 2 + me, dtype)
+        each = -(-m // n_pes)
+        mine = a[me * each : (me + 1) * each].contiguous()
+        for _ in range(2):
+            found = kernels.all_gather_gemm(
+                mine, by_columns(b) if transposed or dtype == FP8 else b, algorithm="copy_engine", rows=m,
+                out_dtype=result(dtype),
+            )  # fmt: skip
+            same(found, (a.float() @ b.float()).to(result(dtype)).float())
+
+
+def check_hopper_scales_of_rows_of_all(world: Any) -> None:
+    """Scales are gathered in front of their rows."""
+    m, n, k, me = 75, 256, 256, world.pe
+    given = operands(world, m, n, k, FP8, True)
+    b = given[me][1]
+    for of_a, of_b, block in (((m, 1), (1, n), 0), ((m, k // 128), (k // 128, n // 128), 128)):
+        scales = [powers(*of_a, seed=3 * pe) for pe in range(world.n_pes)]
+        right = powers(*of_b, seed=me)
+        found = kernels.all_gather_gemm(
+            given[me][0], b, algorithm="copy_engine", out_dtype=torch.float16, scale_a=scales[me], scale_b=right
+        )
+        if block:
+            exact = [
+                scaled(a, left, 1, 128) @ scaled(b, right, 128, 128) for (a, _), left in zip(given, scales, strict=True)
+            ]
+        else:
+            exact = [(a.double() @ b.double()) * left * right for (a, _), left in zip(given, scales, strict=True)]
+        torch.testing.assert_close(found.double(), torch.cat(exact), rtol=1e-3, atol=1e-3)
+
+
+def check_hopper_copies_that_wait_in_vain(world: Any) -> None:
+    """The copy engine names the flag."""
+    flag = triton_dist.zeros(4, dtype=torch.int32)
+    with (
+        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="0.3"),
+        raises(RuntimeError, r"has waited for 0.3 s .* for the flag at .*element 1 of the symmetric tensor .* to be 1"),
+    ):
+        StreamWork([take(flag.data_ptr() + 4)])(0)
+    StreamWork([give(flag.data_ptr() + 8), take(flag.data_ptr() + 8)])(0)
+    assert not flag.any()
 
 
 if __name__ == "__main__":

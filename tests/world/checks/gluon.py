@@ -193,32 +193,6 @@ def check_a_fence_that_lacks_is_an_error(world: Any) -> None:
 
 
 @gluon.jit
-def never_arrives(x, n):
-    ring = make_ring(x, 1)
-    gl.warp_specialize([(wait_for_full, (ring,)), (load_all, (x, ring, n, 1, 8))], [1], [24])
-
-
-@gluon.jit
-def wait_for_full(ring):
-    mbarrier.wait(ring.full.index(0), 0)
-    mbarrier.wait(ring.full.index(0), 1)  # HERE second
-
-
-def check_deadlocks_name_the_partition_and_the_barrier(world: Any) -> None:
-    x = torch.ones(16, 64, dtype=torch.float16)
-    with (
-        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="0.5"),
-        raises(
-            KernelError,
-            rf"program \(0, 0, 0\) at \S*{place('second')} waits in mbarrier.wait for parity 1: mbarrier 0 of its 1, "
-            r"phase 1, 1 of 1 to arrive, 0 bytes",
-            r"program \(0, 0, 0\), partition 1 \(load_all\) at \S*gluon\.py:\d+ waits in mbarrier.wait for parity 0",
-        ),
-    ):
-        never_arrives[(1,)](described(x, 8, 64), 2)
-
-
-@gluon.jit
 def mistaken(x, y, WHICH: gl.constexpr):
     bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     block = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
@@ -231,6 +205,8 @@ def mistaken(x, y, WHICH: gl.constexpr):
         async_load(y, [0, 0], bar, block)
     elif WHICH == "place":
         async_load(x, [0], bar, block)
+    elif WHICH == "multicast":
+        async_load(x, [0, 0], bar, block, multicast=True)
     elif WHICH == "unread":
         for _ in range(64):
             async_store(x, [0, 0], block)
@@ -263,6 +239,7 @@ MISTAKES = {
     "arrivals": r"RuntimeError: mbarrier 0 of its 1, phase 0, 2 of 2 to arrive, 0 bytes: 3 more arrive than the 2 of",
     "block": r"ValueError: a TMA load: the descriptor has blocks of fp16 \[16, 64\], shared memory one of fp16 \[8",
     "place": r"ValueError: a TMA load: 1 coordinates for blocks of \[8, 64\]",
+    "multicast": "NotImplementedError: the CPU world has no clusters of programs",
     "unread": r"RuntimeError: the TMA store at \S*gluon\.py:\d+ may still read shared memory when its partition ends",
     "index": "IndexError: block 8 of shared memory with 8",
     "dtype": r"ValueError: a block of fp16 \[8, 64\] in shared memory cannot hold one of fp32",
@@ -334,6 +311,33 @@ def check_a_flag_in_front_of_its_data(world: Any) -> None:
     if world.n_pes > 1:
         found = [sent(world, False) for _ in range(20)]
         assert world.pe != 1 or not all(found)
+
+
+@gluon.jit
+def never_arrives(x, n):
+    ring = make_ring(x, 1)
+    gl.warp_specialize([(wait_for_full, (ring,)), (load_all, (x, ring, n, 1, 8))], [1], [24])
+
+
+@gluon.jit
+def wait_for_full(ring):
+    mbarrier.wait(ring.full.index(0), 0)
+    mbarrier.wait(ring.full.index(0), 1)  # HERE second
+
+
+def check_deadlocks_name_the_partition_and_the_barrier(world: Any) -> None:
+    """The last check of this file: it ends the world."""
+    x = torch.ones(16, 64, dtype=torch.float16)
+    with (
+        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="0.5"),
+        raises(
+            KernelError,
+            rf"program \(0, 0, 0\) at \S*{place('second')} waits in mbarrier.wait for parity 1: mbarrier 0 of its 1, "
+            r"phase 1, 1 of 1 to arrive, 0 bytes",
+            r"program \(0, 0, 0\), partition 1 \(load_all\) at \S*gluon\.py:\d+ waits in mbarrier.wait for parity 0",
+        ),
+    ):
+        never_arrives[(1,)](described(x, 8, 64), 2)
 
 
 if __name__ == "__main__":

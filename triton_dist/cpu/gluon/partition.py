@@ -58,7 +58,6 @@ class Partition:
         """Groups of bulk copies from shared memory that have not completed, the oldest first."""
         self.products: list[Product] = []
         """Of tensor cores, that have not completed, the oldest first."""
-
         self.has_fenced = False
         """Whether a fence is behind all that this partition has stored, so that what it stores from now on releases."""
 

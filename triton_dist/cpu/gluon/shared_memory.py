@@ -28,14 +28,14 @@ class Allocation:
         self.bytes = np.full(nbytes, 0xFF, np.uint8)
         self.barriers: dict[int, Any] = {}
         """mbarriers by their place."""
-        self._unfenced: list[tuple[int, int, Partition]] = []
+        self._unfenced: set[tuple[int, int, Partition]] = set()
         """Ranges of bytes that a partition has written by ordinary stores and not fenced for TMA and tensor cores."""
 
     def written(self, begin: int, end: int, by: Partition) -> None:
-        self._unfenced.append((begin, end, by))
+        self._unfenced.add((begin, end, by))
 
     def fenced(self, by: Partition) -> None:
-        self._unfenced = [one for one in self._unfenced if one[2] is not by]
+        self._unfenced = {one for one in self._unfenced if one[2] is not by}
 
     def read_asynchronously(self, what: str, begin: int, end: int) -> None:
         """Whether TMA or tensor cores may read this. RuntimeError if not."""

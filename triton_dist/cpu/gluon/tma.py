@@ -18,7 +18,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from triton_dist.cpu import location
-from triton_dist.cpu.builder import copied
+from triton_dist.cpu.builder import copied, is_watched
 from triton_dist.cpu.gluon.barriers import barrier_of
 from triton_dist.cpu.gluon.partition import constant, partition, perhaps_pause, tensor
 from triton_dist.cpu.gluon.shared_memory import Blocks
@@ -36,7 +36,9 @@ class Descriptor(tl.core.base_value):  # type: ignore[misc]
     def __init__(self, of: Any) -> None:
         if of.padding != "zero":
             raise NotImplementedError("the CPU world's TMA fills with zeros only")
-        words = torch.as_strided(of.base.view(_WORDS[of.base.element_size()]), list(of.shape), list(of.strides))
+        words = torch.as_strided(
+            of.base.detach().view(_WORDS[of.base.element_size()]), list(of.shape), list(of.strides)
+        )
         self.dtype = interpreter.as_tensor(of.base).dtype.element_ty
         self.elements = words.numpy().view(interpreter.numpy_dtype(self.dtype))
         self.shape = tuple(tensor(np.int32(size), tl.int32) for size in of.shape)
@@ -62,7 +64,9 @@ class Descriptor(tl.core.base_value):  # type: ignore[misc]
         return tuple(of_tensor), tuple(of_block)
 
     def touched(self, what: str, place: Sequence[int], *, writes: bool) -> None:
-        """Tell the world of a copy to or from the block at this place."""
+        """Tell the world of a copy to or from the block at this place, if it watches."""
+        if not is_watched():
+            return
         of_tensor, _ = self.overlap(place)
         part = self.elements[of_tensor]
         addresses = np.array(part.ctypes.data, np.int64)
@@ -98,6 +102,8 @@ def async_load(
     multicast: Any = False,
 ) -> None:
     """``tma.async_load``."""
+    if constant(multicast):
+        raise NotImplementedError("the CPU world has no clusters of programs that a TMA load could be for")
     if not constant(pred):
         return
     perhaps_pause()

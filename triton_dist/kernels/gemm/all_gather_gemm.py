@@ -13,7 +13,7 @@ from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
-from triton_dist.kernels.gemm.copy_engine import no_copy_engine
+from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
@@ -51,7 +51,8 @@ def all_gather_gemm(call: Call) -> Computation:
         raise ValueError(f"{call.function}: {why}")
     c = call.result((call.rows, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
-    lacks = no_copy_engine() or (_NEEDS_ITS_GPU if call.comm.world.shares_gpu else "" if takes(gemm) else _NEEDS)
+    lacks = lacks_copy_engine(call.comm) or (_NEEDS_ITS_GPU if call.comm.world.shares_gpu else "")
+    lacks = lacks if takes(gemm) else _NEEDS
     return Computation(
         c,
         c,

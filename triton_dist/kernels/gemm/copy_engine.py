@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-import triton_dist
 from triton_dist.kernels import prepared
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
     from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["Step", "chunks_of", "no_copy_engine", "send_by_copy_engine", "steps_of"]
+__all__ = ["Step", "chunks_of", "lacks_copy_engine", "send_by_copy_engine", "steps_of"]
 
 TOKEN_LATENCY = 10e-6
 """Seconds from the end of a copy to the begin of the next, to another PE."""
@@ -102,9 +101,10 @@ class CopyPlan:
     tokens: torch.Tensor
 
 
-def no_copy_engine() -> str:
+def lacks_copy_engine(comm: Communicator) -> str:
     """Why no copy engine can send; empty if one can."""
-    return "needs a Hopper GPU with its copy engine, which the CPU world lacks" if triton_dist.kind() == "cpu" else ""
+    streams = comm.world.host_streams
+    return "" if streams is None else streams.lacks
 
 
 def send_by_copy_engine(gemm: Operands) -> Sequence[prepared.Step] | None:

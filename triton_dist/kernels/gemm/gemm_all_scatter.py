@@ -19,7 +19,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
 from triton_dist.kernels.gemm.config import WIRE, flops
-from triton_dist.kernels.gemm.copy_engine import no_copy_engine, send_by_copy_engine
+from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine, send_by_copy_engine
 from triton_dist.kernels.gemm.few_columns import few_columns, fits_words
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -75,7 +75,7 @@ def gemm_all_scatter(call: Call) -> Computation:
     return Computation(
         out,
         gemm.c,
-        {name: _needs(name, on_hopper, gemm.sm_margin) or partial(functions[name], gemm) for name in _preferred()},
+        {name: _needs(name, on_hopper, gemm) or partial(functions[name], gemm) for name in _preferred()},
     )
 
 
@@ -85,13 +85,13 @@ _NEEDS = (
 )
 
 
-def _needs(name: str, on_hopper: bool, sm_margin: int) -> str:
+def _needs(name: str, on_hopper: bool, gemm: Operands) -> str:
     """What an algorithm needs that is not there; empty if it is available."""
     if name in HOPPER_ALGORITHMS and not on_hopper:
         return _NEEDS
-    if name == "copy_engine" and (lacks := no_copy_engine()):
+    if name == "copy_engine" and (lacks := lacks_copy_engine(gemm.comm)):
         return lacks
-    if "producer_consumer" in name and portable.programs(sm_margin) < 2:
+    if "producer_consumer" in name and portable.programs(gemm.sm_margin) < 2:
         return "needs two SMs"
     return ""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -32,12 +33,18 @@ class side_stream:  # noqa: N801 (used as a function, as those of contextlib)
     """
 
     def __init__(self, communicator: Communicator) -> None:
+        streams = communicator.world.host_streams
+        self._on_host = None if streams is None else streams.beside()
+        if self._on_host is not None:
+            return
         self._streams = communicator.own(SideStreams)
         self._handle = communicator.current_stream()
         self._direct: _Direct | None = None
         self._captured: tuple[torch.cuda.Stream, torch.cuda.Stream] | None = None
 
-    def __enter__(self) -> torch.cuda.Stream:
+    def __enter__(self) -> Any:
+        if self._on_host is not None:
+            return self._on_host.__enter__()
         if torch.cuda.is_current_stream_capturing():
             current = torch.cuda.current_stream()
             entered = current.record_event()
@@ -55,6 +62,9 @@ class side_stream:  # noqa: N801 (used as a function, as those of contextlib)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._on_host is not None:
+            self._on_host.__exit__(kind, error, traceback)
+            return
         direct = self._direct
         if direct is not None:
             status = direct.order(direct.handle, self._handle, direct.event)

@@ -14,6 +14,7 @@ import torch
 from triton_dist import stream_operations
 from triton_dist.kernels.cuda import succeed
 from triton_dist.stream_operations import COPY, COPY_ROWS, GIVE, TAKE, Operation
+from triton_dist.world.current import find_world
 
 __all__ = ["PlacedWork", "StreamWork", "copy", "copy_rows", "give", "take"]
 
@@ -60,7 +61,9 @@ class StreamWork:
     """Operations that a stream gets in this order, by one call of C++. It may be called any number of times."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        self._put = stream_operations.library().put
+        world = find_world()
+        streams = None if world is None else world.host_streams
+        self._put = stream_operations.library().put if streams is None else streams.put
         self._length = len(operations)
         self._operations = (Operation * self._length)(*operations)
 
