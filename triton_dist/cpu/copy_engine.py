@@ -13,7 +13,7 @@ from triton_dist import environment
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.cpu.runtime.atomics import WORDS, Order
 from triton_dist.cpu.runtime.backoff import Backoff
-from triton_dist.stream_operations import GIVE, TAKE, Operation
+from triton_dist.stream_operations import COPY, GIVE, TAKE, Operation
 from triton_dist.world.host_streams import HostStreams
 
 __all__ = ["SIDE", "CopyEngine", "Side"]
@@ -49,7 +49,11 @@ class CopyEngine(HostStreams):
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._side: Side | None = None
+        self._of_thread = threading.local()  # another thread's launches are none of a block
+
+    @property
+    def _side(self) -> Side | None:
+        return getattr(self._of_thread, "side", None)
 
     @property
     def lacks(self) -> str:
@@ -58,11 +62,11 @@ class CopyEngine(HostStreams):
 
     @contextmanager
     def beside(self) -> Iterator[Side]:
-        side = self._side = Side()
+        side = self._of_thread.side = Side()
         try:
             yield side
         finally:
-            self._side = None
+            self._of_thread.side = None
         thread = threading.Thread(target=self._work, args=(side,), name="copy engine", daemon=True)
         thread.start()
         try:
@@ -77,18 +81,19 @@ class CopyEngine(HostStreams):
             raise side.error
 
     def launch(self, run: Callable[[], object]) -> None:
-        if self._side is None:
+        side = self._side
+        if side is None:
             run()
         else:
-            self._side.launches.append(run)
+            side.launches.append(run)
 
     def put(self, operations: Iterable[Operation], number: int, stream: int, first: int, second: int) -> int:
         def work(side: Side) -> None:
             for operation in operations:
                 self._do(operation, (first, second), side)
 
-        if stream == SIDE and self._side is not None:
-            side = self._side
+        side = self._side
+        if stream == SIDE and side is not None:
             side.operations.append(lambda: work(side))
         else:
             work(Side())
@@ -110,7 +115,7 @@ class CopyEngine(HostStreams):
             WORDS[4].store(operation.to, 1, Order.RELEASE)
         else:
             source = operation.source + (addresses[operation.base] if operation.base >= 0 else 0)
-            for row in range(max(1, operation.height)):
+            for row in range(1 if operation.kind == COPY else operation.height):
                 ctypes.memmove(
                     operation.to + row * operation.to_pitch, source + row * operation.source_pitch, operation.width
                 )

@@ -11,17 +11,15 @@ from triton_dist.world.current import current_world
 from triton_dist.world.gpus import Gpu
 
 __all__ = [
-    *(
-        "LAZY",
-        "NO_LIMIT",
-        "check_current_device",
-        "check_sm_margin",
-        "gpu",
-        "has_gpu_sizes",
-        "is_hopper",
-        "is_lazy",
-        "sms",
-    ),
+    "LAZY",
+    "NO_LIMIT",
+    "check_current_device",
+    "check_sm_margin",
+    "gpu",
+    "has_gpu_sizes",
+    "is_hopper",
+    "is_lazy",
+    "sms",
 ]
 
 NO_LIMIT = 1 << 30

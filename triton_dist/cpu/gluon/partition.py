@@ -16,7 +16,17 @@ from triton_dist.cpu.gluon.chance import Chance
 from triton_dist.cpu.program import INTERRUPTED, running
 from triton_dist.triton_api import interpreter
 
-__all__ = ["Partition", "barrier", "begin", "num_warps", "partition", "perhaps_pause", "warp_specialize"]
+__all__ = [
+    "Partition",
+    "barrier",
+    "begin",
+    "constant",
+    "num_warps",
+    "partition",
+    "perhaps_pause",
+    "tensor",
+    "warp_specialize",
+]
 
 
 class Store(Protocol):
