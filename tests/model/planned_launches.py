@@ -42,8 +42,8 @@ class Store(tma.Store):
 
 def pe_of(address: int) -> int:
     """Whose memory this is."""
-    heap = world.heap
-    return next((pe for pe in range(world.n_pes) if 0 <= address - heap.base(pe) < heap.size), world.pe)
+    place = world.heap.find(address)
+    return world.pe if place is None else place[0]
 
 
 def noted_flags(*arguments: Any) -> torch.Tensor:

@@ -91,7 +91,7 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *policy: Any, **named: Any) -> Any:
         is_volatile = named["is_volatile"] if "is_volatile" in named else policy[-1]
         _touching(Access.READ, ptrs)
-        if recorder := _recorder(ptrs):
+        if recorder := _recorder(ptrs.data):
             how, what = ("volatile", "volatile tl.load") if is_volatile else ("plain", "tl.load")
             recorder.block(what, ptrs.data, mask.data, _size(ptrs), False, how)
         loaded = super().create_masked_load(ptrs, mask, other, *policy, **named)
@@ -122,7 +122,7 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any) -> Any:
         _touching(Access.WRITE, ptrs)
-        if recorder := _recorder(ptrs):
+        if recorder := _recorder(ptrs.data):
             recorder.block("tl.store", ptrs.data, mask.data, _size(ptrs), True, "plain")
         running().steps += 1
         return super().create_masked_store(ptrs, value, mask, *policy)
@@ -170,9 +170,8 @@ def is_watched() -> bool:
 def copied(what: str, pointers: NDArray[Any], size: int, *, writes: bool) -> None:
     """An engine loads from, or stores to, the elements of ``size`` bytes at these addresses for the running program."""
     _before(Access.WRITE if writes else Access.READ, pointers)
-    world = current()
-    if world is not None and world.recorder is not None and pointers.size:
-        world.recorder.block(what, pointers, np.array(True), size, writes, "plain")
+    if recorder := _recorder(pointers):
+        recorder.block(what, pointers, np.array(True), size, writes, "plain")
 
 
 def _touching(access: Access, pointers: Any) -> None:
@@ -185,9 +184,9 @@ def _before(access: Access, addresses: NDArray[Any]) -> None:
         running().may_be_interrupted(world.turns, access)
 
 
-def _recorder(pointers: Any) -> Recorder | None:
+def _recorder(addresses: NDArray[Any]) -> Recorder | None:
     world = current()
-    return None if world is None or not pointers.data.size else world.recorder
+    return None if world is None or not addresses.size else world.recorder
 
 
 def _size(pointers: Any) -> int:
@@ -202,7 +201,7 @@ def _recorded_atomic(
     what: str, pointers: Any, mask: Any, sem: Any, scope: Any, *, writes: bool = True
 ) -> Callable[[], None]:
     """Record what goes before the operation; the function notes what comes after it."""
-    recorder = _recorder(pointers)
+    recorder = _recorder(pointers.data)
     if recorder is None:
         return lambda: None
     order, observers = _SEMS[sem.name], _SCOPES[scope.name]

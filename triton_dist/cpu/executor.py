@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from triton_dist.cpu.recorder import OutsideError
 from triton_dist.cpu.scheduler import CannotGoOnError, Scheduler
 from triton_dist.cpu.world import current, refuse_stale
 from triton_dist.process_state import of_process
-from triton_dist.triton_api import interpreter
+from triton_dist.triton_api import interpreter, is_descriptor
 from triton_dist.triton_api.language_patch import LanguagePatch
 
 __all__ = ["Executor", "KernelError"]
@@ -144,7 +143,7 @@ def _refuse_stale(name: str, arg: Any) -> None:
     if isinstance(arg, tuple):
         for part in arg:
             _refuse_stale(name, part)
-    elif isinstance(arg, TensorDescriptor) or _is_of_gluon(arg):
+    elif is_descriptor(arg):
         _refuse_stale(name, arg.base)
     elif isinstance(arg, torch.Tensor) and arg.device.type == "cpu":
         refuse_stale(f"argument {name}", arg)
@@ -156,14 +155,8 @@ def _to_tensor(arg: Any) -> Any:
         return tl.tensor(interpreter.TensorHandle(np.array([arg]), tl.int1), tl.int1)
     if isinstance(arg, float):
         return tl.tensor(interpreter.TensorHandle(np.array([arg], dtype=np.float32), tl.float32), tl.float32)
-    if _is_of_gluon(arg):
+    if is_descriptor(arg) and not isinstance(arg, TensorDescriptor):  # Gluon's
         from triton_dist.cpu.gluon import tma  # here, since few processes run such kernels
 
         return tma.Descriptor(arg)
     return interpreter.as_tensor(arg)
-
-
-def _is_of_gluon(arg: Any) -> bool:
-    """Whether an argument is a descriptor of Gluon's, whose module need not be imported."""
-    module = sys.modules.get("triton.experimental.gluon.nvidia.hopper")
-    return module is not None and isinstance(arg, module.TensorDescriptor)

@@ -27,7 +27,6 @@ __all__ = [
     "chained",
     "check_that",
     "either",
-    "instead_of",
     "iterate",
     "keeps_on",
     "logical",
@@ -172,13 +171,6 @@ def assigned(value: Any) -> Any:
     if value is None or isinstance(value, (tl.core.base_value, tl.dtype)):
         return value
     return _semantic.to_tensor(value)
-
-
-def instead_of(function: Any) -> Any:
-    """``visit_Call`` in a function of Gluon: what is called where it calls ``function``."""
-    from triton_dist.cpu.gluon.language import instead_of  # here, since few processes run such kernels
-
-    return instead_of(function)
 
 
 def minimum(*values: Any, **options: Any) -> Any:

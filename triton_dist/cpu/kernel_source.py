@@ -21,7 +21,7 @@ from triton_dist.triton_api import front_end
 
 __all__ = ["rewritten"]
 
-_SEMANTICS, _MAKER = "__kernel_python__", "__make_kernel__"
+_SEMANTICS, _INSTEAD_OF, _MAKER = "__kernel_python__", "__instead_of__", "__make_kernel__"
 
 
 def rewritten(
@@ -44,7 +44,7 @@ def rewritten(
     closure = inspect.getclosurevars(function).nonlocals
     _Rewriter(function, closure, is_gluon).rewrite(definition)
     # An enclosing function. Its parameters are the kernel's closure variables.
-    module = ast.parse(f"def {_MAKER}({', '.join([_SEMANTICS, *closure])}):\n    return {definition.name}")
+    module = ast.parse(f"def {_MAKER}({', '.join([_SEMANTICS, _INSTEAD_OF, *closure])}):\n    return {definition.name}")
     maker = module.body[0]
     assert isinstance(maker, ast.FunctionDef)
     maker.body.insert(0, definition)
@@ -52,11 +52,17 @@ def rewritten(
     code = compile(module, inspect.getfile(function), "exec", __future__.annotations.compiler_flag, dont_inherit=True)
     made: dict[str, Any] = {}
     exec(code, function.__globals__, made)
-    result = made[_MAKER](kernel_python, **closure)
+    result = made[_MAKER](kernel_python, _gluons() if is_gluon else None, **closure)
     result.__defaults__, result.__annotations__ = function.__defaults__, function.__annotations__
     result.__qualname__, result.__module__ = function.__qualname__, function.__module__
     result.is_gluon = is_gluon
     return result  # type: ignore[no-any-return]
+
+
+def _gluons() -> Callable[[Any], Any]:
+    from triton_dist.cpu.gluon.language import instead_of  # here, since few processes run such kernels
+
+    return instead_of
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -204,7 +210,8 @@ class _Rewriter(ast.NodeTransformer):
         for keyword in node.keywords:
             keyword.value = self.visit(keyword.value)
         if self._is_gluon:
-            node.func = _call(node.func, "instead_of", node.func)
+            instead_of = ast.Name(_INSTEAD_OF, ast.Load())
+            node.func = ast.copy_location(ast.Call(instead_of, [node.func], []), node.func)
         return node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:

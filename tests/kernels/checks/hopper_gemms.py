@@ -33,8 +33,6 @@ SIZES = (
     (70, 64, 1088, torch.float16, True),  # split along K
 )
 """Rows, columns, K, a dtype, and whether B has contiguous columns."""
-
-
 SCATTERS = "copy_engine", "warp_specialized", "fused_producer_consumer", "fused_sequential", "bulk_synchronous"
 
 
@@ -89,7 +87,7 @@ def check_hopper_rows_to_all(world: Any) -> None:
 
 
 def check_hopper_epilogues(world: Any) -> None:
-    """The bias and the residual of sums, activations of own products, scales of tensors, rows and blocks."""
+    """The bias and the residual of sums, and an activation of rows for all."""
     m, n, k, me = 150, 256, 128, world.pe
     given = operands(world, m, n, k, torch.float16, True)
     a, b = given[me]
@@ -129,7 +127,7 @@ def check_hopper_scales(world: Any) -> None:
             found = function(
                 a, b, algorithm=algorithm, out_dtype=torch.float16, scale_a=scales[me][0], scale_b=scales[me][1]
             )
-            torch.testing.assert_close(found.double(), part(world, function, whole), rtol=2e-3, atol=0.5)
+            torch.testing.assert_close(found.double(), part(world, function, whole), rtol=1e-3, atol=0.25)
 
 
 def check_hopper_sums_of_owners(world: Any) -> None:

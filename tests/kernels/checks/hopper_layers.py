@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
+from harness import launches
 from harness import main as run
 from moe_whole import Layer, close
 
-from triton_dist.cpu.executor import Executor
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.grouped_gemm import run_grouped
 
 Case = tuple[list[int], str, int, tuple[int, ...]]
 """Tokens of each PE, how they are routed, experts of a PE, and how many programs move rows, launch after launch."""
-
-
-@contextmanager
-def launched() -> Iterator[set[str]]:
-    """The names of the kernels that run."""
-    real, seen = Executor.run, set()
-
-    def noted(self: Executor, *arguments: Any) -> None:
-        seen.add(self.fn.__name__)
-        real(self, *arguments)
-
-    with mock.patch.object(Executor, "run", noted):
-        yield seen
 
 
 def verify(world: Any, *cases: Case, **options: Any) -> None:
@@ -40,8 +24,9 @@ def verify(world: Any, *cases: Case, **options: Any) -> None:
         layer = Layer(world, tokens, routing=routing, local=local, seed=seed, **given)
         expected = layer("fused", num_sms=1)
         for num_sms in senders:
-            with launched() as seen:
+            with launches() as launched:
                 found = layer("fused_hopper", num_sms=num_sms)
+            seen = {launch.kernel for launch in launched}
             assert seen >= {"moe_dispatch_grouped_gemm_kernel", "moe_grouped_gemm_combine_kernel"}, seen
             close(found, expected)
 
@@ -109,8 +94,9 @@ def check_hopper_layers_of_every_algorithm(world: Any) -> None:
         ("tokens", 2, {"moe_grouped_gemm_kernel", "moe_dispatch_tokens_by_tma", "moe_combine_tokens_by_tma"}),
     ):
         for _ in range(2):
-            with launched() as seen:
+            with launches() as launched:
                 found = layer(algorithm, num_sms=num_sms)
+            seen = {launch.kernel for launch in launched}
             assert kernels <= seen, (algorithm, seen)
             torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
 

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from math import prod
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from harness import launches, raises
 from harness import main as run
-from harness import raises
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.cpu.executor import Executor
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
-
-
-@contextmanager
-def programs_of_launches() -> Iterator[list[int]]:
-    found: list[int] = []
-    plain = Executor.run
-
-    def counting(self: Executor, grid: Sequence[Any], arguments: dict[str, Any], options: Mapping[str, Any]) -> None:
-        found.append(prod(grid))
-        plain(self, grid, arguments, options)
-
-    Executor.run = counting  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        Executor.run = plain  # type: ignore[method-assign]
 
 
 def numbers(*shape: int, seed: int) -> torch.Tensor:
@@ -42,10 +23,11 @@ def numbers(*shape: int, seed: int) -> torch.Tensor:
 def same_with_margins(run: Callable[..., torch.Tensor], expected: torch.Tensor) -> None:
     """``run`` with every margin, and then without one: programs keep their slots and epochs between launches."""
     for margin in (*range(sms()), 0):
-        with programs_of_launches() as launches:
+        with launches() as launched:
             found = run(sm_margin=margin)
+        programs = [launch.programs for launch in launched]
         assert torch.equal(found, expected), f"margin {margin}: {found} is not {expected}"
-        assert launches and (margin == 0 or max(launches) <= sms() - margin), f"{launches} with margin {margin}"
+        assert programs and (margin == 0 or max(programs) <= sms() - margin), f"{programs} with margin {margin}"
         triton_dist.barrier_all()
 
 
@@ -130,9 +112,9 @@ def check_gemms(world: Any) -> None:
 def check_gradients(world: Any) -> None:
     """The margin passes through the functional form, too."""
     a, b = numbers(4, 6, seed=world.pe).requires_grad_(), numbers(6, 5, seed=7)
-    with programs_of_launches() as launches:
+    with launches() as launched:
         kernels.all_gather_gemm(a, b, sm_margin=2).sum().backward()
-    assert max(launches[:2]) <= sms() - 2
+    assert max(launch.programs for launch in launched[:2]) <= sms() - 2
     assert torch.equal(a.grad, world.n_pes * b.sum(1).expand(4, 6))
 
 

@@ -97,7 +97,7 @@ def check_rows_by_tma(world: Any) -> None:
 
 
 @gluon.jit
-def cut_in_pieces(x, pieces, bar, out, ROWS: gl.constexpr, COLUMNS: gl.constexpr, STARTS: gl.constexpr):
+def cut_in_pieces(x, pieces, ROWS: gl.constexpr, COLUMNS: gl.constexpr, STARTS: gl.constexpr):
     whole = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
     full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(full, count=1)
@@ -114,7 +114,7 @@ def check_shared_memory_lies_as_tma_stores_it(world: Any) -> None:
     """A block of two swizzles, seen as blocks of one, holds the first half of all rows, then the second."""
     x = torch.arange(16 * 128, dtype=torch.float16).view(16, 128)
     y = torch.zeros(32, 64, dtype=torch.float16)
-    cut_in_pieces[(1,)](described(x, 16, 128), described(y, 8, 64), None, None, 8, 64, 4)
+    cut_in_pieces[(1,)](described(x, 16, 128), described(y, 8, 64), 8, 64, 4)
     assert torch.equal(y, torch.cat([x[:, :64], x[:, 64:]]))
 
 

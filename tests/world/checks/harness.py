@@ -6,8 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from unittest import mock
 
 import pytest
 import torch
@@ -99,6 +101,27 @@ def raises(kind: type[BaseException], *patterns: str) -> Iterator[None]:
         yield
     for pattern in patterns:
         assert re.search(pattern, str(caught.value)), f"no {pattern!r} in: {caught.value}"
+
+
+class Launched(NamedTuple):
+    kernel: str
+    programs: int
+
+
+@contextmanager
+def launches() -> Iterator[list[Launched]]:
+    """The launches of the block, in a CPU world."""
+    from triton_dist.cpu.executor import Executor
+
+    found: list[Launched] = []
+    run = Executor.run
+
+    def noted(self: Executor, grid: Sequence[Any], *more: Any) -> None:
+        found.append(Launched(self.fn.__name__, prod(grid)))
+        run(self, grid, *more)
+
+    with mock.patch.object(Executor, "run", noted):
+        yield found
 
 
 def place(mark: str) -> str:

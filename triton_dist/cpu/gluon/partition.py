@@ -7,7 +7,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import triton.language as tl
@@ -20,6 +20,7 @@ __all__ = [
     "Partition",
     "barrier",
     "begin",
+    "but_last",
     "constant",
     "num_warps",
     "partition",
@@ -27,6 +28,9 @@ __all__ = [
     "tensor",
     "warp_specialize",
 ]
+
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -153,6 +157,11 @@ def warp_specialize(
 def _work(function: Callable[..., Any], arguments: Sequence[Any], its: Partition) -> None:
     with _runs(its):
         function(*arguments)
+
+
+def but_last(items: Sequence[T], number: int) -> Sequence[T]:
+    """All of these but the last few."""
+    return items[: max(0, len(items) - number)]
 
 
 def constant(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import triton.language as tl
 from numpy.typing import NDArray
 
-from triton_dist.cpu.gluon.partition import constant, partition, perhaps_pause, tensor
+from triton_dist.cpu.gluon.partition import but_last, constant, partition, perhaps_pause, tensor
 from triton_dist.cpu.gluon.shared_memory import Blocks
 from triton_dist.triton_api import interpreter
 
@@ -82,10 +82,10 @@ def warpgroup_mma_wait(num_outstanding: Any = 0, deps: Sequence[Any] | None = No
 
 def _complete(but: int) -> None:
     products = partition().products
-    end = max(0, len(products) - but)
-    for product in products[:end]:
+    done = but_last(products, but)
+    for product in done:
         product.compute()
-    del products[:end]
+    del products[: len(done)]
 
 
 def _operand(block: Any) -> NDArray[np.float32]:

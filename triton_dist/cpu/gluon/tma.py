@@ -6,6 +6,7 @@ for that it has, and is in memory then or when it is waited for that it has comp
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from triton_dist.cpu import location
 from triton_dist.cpu.builder import copied, is_watched
 from triton_dist.cpu.gluon.barriers import barrier_of
-from triton_dist.cpu.gluon.partition import constant, partition, perhaps_pause, tensor
+from triton_dist.cpu.gluon.partition import but_last, constant, partition, perhaps_pause, tensor
 from triton_dist.cpu.gluon.shared_memory import Blocks
 from triton_dist.cpu.program import running
 from triton_dist.triton_api import interpreter
@@ -36,6 +37,8 @@ class Descriptor(tl.core.base_value):  # type: ignore[misc]
     def __init__(self, of: Any) -> None:
         if of.padding != "zero":
             raise NotImplementedError("the CPU world's TMA fills with zeros only")
+        if of.base.device.type != "cpu":
+            raise NotImplementedError(f"the CPU world's TMA takes tensors on the CPU, got one on {of.base.device}")
         words = torch.as_strided(
             of.base.detach().view(_WORDS[of.base.element_size()]), list(of.shape), list(of.strides)
         )
@@ -174,19 +177,16 @@ def commit() -> None:
 
 def store_wait(pendings: Any = 0) -> None:
     """``tma.store_wait``: all groups but the last few have read shared memory."""
-    groups = partition().groups
-    for group in groups[: max(0, len(groups) - int(constant(pendings)))]:
-        for store in group:
-            store.read()
+    for store in itertools.chain(*but_last(partition().groups, int(constant(pendings)))):
+        store.read()
     running().steps += 1
 
 
 def completed(pendings: int) -> None:
     """``cp.async.bulk.wait_group``: all groups but the last few are in memory."""
-    here = partition()
-    end = max(0, len(here.groups) - pendings)
-    for group in here.groups[:end]:
-        for store in group:
-            store.retire()
-    del here.groups[:end]
+    groups = partition().groups
+    done = but_last(groups, pendings)
+    for store in itertools.chain(*done):
+        store.retire()
+    del groups[: len(done)]
     perhaps_pause()
