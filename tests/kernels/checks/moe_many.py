@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from harness import launches, raises, some
 from harness import main as run
-from harness import raises, some
 from hypothesis import given
 from hypothesis import strategies as st
 from moe import FP8, Case, case, computed, dispatched, exchange, together, verify_combine, verify_dispatch
-from sm_margin import programs_of_launches
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.device import sms
@@ -133,14 +132,15 @@ def check_moe_many_programs(world: Any) -> None:
             patch.setattr(module, "has_gpu_sizes", lambda: True)
         for halves, count in ((False, 3), (True, 2)):
             for margin in some((1, 3, 0)):
-                with programs_of_launches() as launches:
+                with launches() as launched:
                     if halves:
                         sent = sent_half(world, chosen, sm_margin=margin)
                         verify_dispatch(world, chosen, moe.dispatch_receive(sent), 1)
                     else:
                         exchange_twice(world, chosen, sm_margin=margin)
                 per_sm = 1 if margin else 4
-                assert launches == [per_sm * (sms() - margin)] * count, launches
+                programs = [launch.programs for launch in launched]
+                assert programs == [per_sm * (sms() - margin)] * count, programs
 
 
 def sent_half(world: Any, case: Case, **how: Any) -> moe.Sent:
