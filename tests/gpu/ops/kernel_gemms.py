@@ -192,9 +192,10 @@ def sums_of_owners(world: World) -> None:
     first = kernels.gemm_all_reduce(a, b, whole, algorithm="direct").clone()
     for _ in range(20):
         assert torch.equal(kernels.gemm_all_reduce(a, b, whole, algorithm="direct"), first), "other bits"
-    everywhere = torch.empty(n_pes * 777, 5120, dtype=torch.bfloat16, device=world.device)
+    everywhere = triton_dist.empty(n_pes * 777, 5120, dtype=torch.bfloat16)
     kernels.all_gather(everywhere, first)
     assert all(torch.equal(part, first) for part in everywhere.view(n_pes, 777, 5120)), "other bits on another PE"
+    triton_dist.free(everywhere)
     triton_dist.free(whole)
 
 
