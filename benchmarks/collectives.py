@@ -25,7 +25,7 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 64 * MIB, 256 * MIB)
 ROWS = (1024, 32768)  # of 7168 bfloat16, what a mixture of experts sends
 ALGORITHMS = {
-    "all_gather": ("low_latency", "push", "copy_engine"),
+    "all_gather": ("low_latency", "exchange", "push", "copy_engine"),
     "reduce_scatter": ("low_latency", "exchange", "push"),
     "all_reduce": ("one_shot", "two_shot", "exchange", "two_exchanges", "push", "direct"),
     "all_to_all": ("low_latency", "push", "copy_engine"),

@@ -34,6 +34,8 @@ SOURCES = {
         "2026-11-26-4xh100-gemms-5120.json",
         "2026-11-26-4xh100-gemms-reduce.json",
         "2026-11-26-4xh100-gemms-direct.json",
+        "2026-11-27-4xh100-gemms-all-reduce.json",
+        "2026-11-27-4xh100-gemms.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
@@ -45,6 +47,7 @@ SOURCES = {
         "2026-11-26-2xh200-gemms-7168.json",
         "2026-11-26-2xh200-scatter-8192.json",
         "2026-11-26-2xh200-scatter-5120.json",
+        "2026-11-27-2xh200-gemms.json",
         "2026-11-25-2xh200-norm.json",
         "2026-11-25-2xh200-norm-shards.json",
     ),

@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 from triton_dist.compiler import transport
 from triton_dist.kernels.collectives.exchange import all_reduce_exchange, group_of, warps_of
 from triton_dist.kernels.collectives.exchange_chunks import reduce_scatter_exchange
+from triton_dist.kernels.collectives.gather_exchange import all_gather_exchange
 from triton_dist.kernels.collectives.two_exchanges import all_reduce_two_exchanges
 from triton_dist.kernels.protocols.members import Members
 
@@ -24,6 +25,7 @@ KERNELS = {
     "all_reduce": (all_reduce_exchange, {"n": 1}),
     "reduce_scatter": (reduce_scatter_exchange, {"part": 16}),
     "two_exchanges": (all_reduce_two_exchanges, {"n": 1, "part": 16}),
+    "all_gather": (all_gather_exchange, {"n": 16}),
 }
 """And what numbers of elements are a multiple of."""
 
@@ -33,11 +35,12 @@ def compiled(name: str, words: int, size: int) -> Any:
     constants: dict[str, Any] = {
         "MEAN": False, "DTYPE": tl.bfloat16, "BLOCK": 2 * words, "GROUP": group_of(words, size), "PIECE": words,
         "MEMBERS": Members(0, 1, size), "trace": None,
-        "WIDE": False, "total": None,
+        "WORDS": words, "WIDE": False, "total": None, "row": None,
     }  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     names = kernel.arg_names
-    pointers = {"output": "*bf16", "input": "*bf16", "slots": "*i32"}
+    element = "*i32" if "WORDS" in names else "*bf16"
+    pointers = {"output": element, "input": element, "slots": "*i32"}
     types = dict.fromkeys(numbers, "i32") | pointers | dict.fromkeys(constants, "constexpr")
     multiples = [*pointers, *(name for name, of in numbers.items() if of == 16)]
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in multiples}

@@ -67,9 +67,10 @@ def test_decode_of_heads_that_pes_share_knows_no_peers(tmp_path: Path, case: str
 @pytest.mark.parametrize(
     "arguments",
     [
-        *("all_reduce 4096 2", "reduce_scatter 1024 4", "two_exchanges 1024 4"),
+        *("all_reduce 4096 2", "reduce_scatter 1024 4", "two_exchanges 1024 4", "all_gather 1024 4"),
         *(pytest.param(f"all_reduce {case}", marks=pytest.mark.slow) for case in ("1024 2", "1024 8", "4096 8")),
         *(pytest.param(f"reduce_scatter {case}", marks=pytest.mark.slow) for case in ("4096 2", "1024 8", "4096 4")),
+        *(pytest.param(f"all_gather {case}", marks=pytest.mark.slow) for case in ("1024 2", "4096 2", "4096 8")),
         *(pytest.param(f"two_exchanges {case}", marks=pytest.mark.slow) for case in ("1024 3", "1024 8")),
     ],
 )

@@ -14,6 +14,7 @@ from triton_dist.compiler import transport
 from triton_dist.kernels.collectives import all_gather, all_reduce, all_to_all, broadcast, copies, reduce_scatter
 from triton_dist.kernels.collectives.exchange import all_reduce_exchange
 from triton_dist.kernels.collectives.exchange_chunks import reduce_scatter_exchange
+from triton_dist.kernels.collectives.gather_exchange import all_gather_exchange
 from triton_dist.kernels.collectives.two_exchanges import all_reduce_two_exchanges
 from triton_dist.kernels.protocols.members import Members
 
@@ -25,9 +26,11 @@ ARGUMENTS = {
 CONSTANTS: dict[str, Any] = {
     "MEMBERS": Members(0, 1, 4), "BLOCK": 2048, "OP": "sum", "total": None, "trace": None,
     "PER_ROUND": 2, "SLOT": 4096, "MEAN": False, "DTYPE": tl.bfloat16, "GROUP": 4, "PIECE": 1024,
+    "WORDS": 1024, "row": None,
 }  # fmt: skip
 KERNELS = {
     "all_gather": all_gather.all_gather_push,
+    "all_gather, exchange": all_gather_exchange,
     "all_to_all": all_to_all.all_to_all_push,
     "broadcast": broadcast.broadcast_push,
     "copies": copies.copies_own_part,
@@ -44,7 +47,7 @@ def ir_of(kernel: Any, wide: bool) -> str:
     constants = {name: value for name, value in (CONSTANTS | {"WIDE": wide}).items() if name in kernel.arg_names}
     types = {name: "constexpr" if name in constants else ARGUMENTS[name] for name in kernel.arg_names}
     if "DTYPE" in constants:
-        types |= {"output": "*bf16", "input": "*bf16"}
+        types |= dict.fromkeys(("output", "input"), "*i32" if "WORDS" in constants else "*bf16")
     with transport.using("p2p"):
         source = ASTSource(kernel, types, constants)
         return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8}).asm["ttir"])

@@ -20,7 +20,7 @@ from triton_dist.kernels.functional import layout
 from triton_dist.kernels.gemm.arguments import DTYPES
 from triton_dist.kernels.gemm.between_hosts import columns_of_all, sums_of_rows
 from triton_dist.kernels.gemm.config import ring_rows
-from triton_dist.kernels.gemm.few_columns import few_columns
+from triton_dist.kernels.gemm.few_columns import FEW_BYTES, few_columns
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import reserve_slots
@@ -67,6 +67,7 @@ def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) ->
 
 def _gathered_rows(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     symmetric_matrix(comm, "gathered", rows, hidden, dtype)
+    reserve_exchange(comm, each_of(rows, comm.n_pes) * hidden * dtype.itemsize)
     if dtype in FP8:
         symmetric_matrix(comm, "gathered scales", rows, -(-hidden // SCALE_BLOCK), torch.float32)
 
@@ -74,6 +75,7 @@ def _gathered_rows(comm: Communicator, rows: int, hidden: int, dtype: torch.dtyp
 def _scattered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     _slots_and_barriers(comm, rows, hidden, dtype)
     few_columns(comm)
+    reserve_exchange(comm, FEW_BYTES)
     _flags(comm, rows, 0)
 
 

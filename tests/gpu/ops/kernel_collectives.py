@@ -12,6 +12,7 @@ import triton_dist
 from ops.harness import GPU, check, rounds
 from triton_dist import World, kernels
 from triton_dist.kernels.collectives.exchange import why_no_exchange
+from triton_dist.kernels.collectives.gather_exchange import FLOATS as GATHERED
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.device import sms
 
@@ -31,11 +32,13 @@ def numbers(numel: int, dtype: torch.dtype, pe: int, seed: int) -> torch.Tensor:
 
 
 def algorithms(name: str, dtype: torch.dtype, op: str = "sum") -> list[str]:
-    """Those that take it; only reductions have exchanges."""
+    """Those that take it: reductions have exchanges, and all-gathers of floats."""
     if communicator_of().grid.hosts > 1:
         return ["two_level", "auto"]
     refused = ("exchange", "two_exchanges") if why_no_exchange(dtype, op) else ()
     every = [*sys.modules[f"triton_dist.kernels.collectives.{name}"].ALGORITHMS, "auto"]
+    if name == "all_gather" and dtype in GATHERED:
+        return [*every, "exchange"]
     return [algorithm for algorithm in every if algorithm not in refused]
 
 

@@ -1,4 +1,4 @@
-"""Sums by the sentinel protocol, of ``all_reduce`` and ``reduce_scatter``: rounds, slots that they share, any float."""
+"""Collectives by the sentinel protocol: rounds, slots that they share, any float."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 from harness import main, raises
 
 from triton_dist import kernels
+from triton_dist.kernels.collectives.all_gather import all_gather_parts
 from triton_dist.kernels.collectives.exchange import cut_of
+from triton_dist.kernels.collectives.gather_exchange import FLOATS
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.protocols.workspace import Workspace
@@ -76,6 +78,42 @@ def check_every_float(world: Any) -> None:
                     assert torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True), (dtype, op, algorithm)
 
 
+def check_gathered(world: Any) -> None:
+    """Parts of any length, of all types, in the slots of the sums, and between these; whole and ragged parts."""
+    n_pes, pe = world.n_pes, world.pe
+    with Communicator() as comm:
+        for dtype in FLOATS:
+            per_word = 4 // dtype.itemsize
+            for n in (per_word, 1000 * per_word, 4 * per_word * 2_503, 3 * per_word):
+                generator = torch.Generator().manual_seed(n)
+                whole = torch.randn(n_pes * n, generator=generator).to(dtype)
+                part = whole[pe * n :][:n].clone()
+                found = kernels.all_gather(torch.empty_like(whole), part, algorithm="exchange", group=comm)
+                assert torch.equal(bits(found), bits(whole)), (dtype, n)
+                x = torch.full([n_pes * 40], float(pe))
+                kernels.all_reduce(x, algorithm="exchange", group=comm)
+                assert torch.equal(x, torch.full_like(x, sum(range(n_pes)))), (dtype, n)
+                for rows in (1, n_pes, 2 * n_pes + 1):
+                    each = -(-rows // n_pes)
+                    matrix = torch.randn(rows, n, generator=generator).to(dtype)
+                    own, out = matrix[pe * each :][:each].contiguous(), torch.empty_like(matrix)
+                    all_gather_parts(out, own, each * n, algorithm="exchange", group=comm)
+                    assert torch.equal(bits(out), bits(matrix)), (dtype, n, rows)
+
+
+def check_gathered_zeros(world: Any) -> None:
+    """A -0.0 may arrive as 0.0, and nothing else changes: NaNs keep their bits."""
+    for dtype in FLOATS:
+        every = torch.arange(256, dtype=torch.uint8)
+        part = torch.cartesian_prod(every, every).flatten().roll(world.pe).view(dtype)
+        found = kernels.all_gather(torch.empty(world.n_pes * len(part), dtype=dtype), part, algorithm="exchange")
+        for source, of_pe in enumerate(found.view(world.n_pes, -1)):
+            sent = torch.cartesian_prod(every, every).flatten().roll(source).view(dtype)
+            integers = {4: torch.int32, 2: torch.int16, 1: torch.int8}[dtype.itemsize]
+            differ = of_pe.view(integers) != sent.view(integers)
+            assert not (differ & ~((sent.float() == 0) & (of_pe.float() == 0))).any(), dtype
+
+
 def check_refusals(world: Any) -> None:
     x, y = torch.zeros(8 * world.n_pes), torch.zeros(8)
     why = "takes sum and avg of torch.float16, torch.bfloat16, torch.float32, got"
@@ -90,6 +128,11 @@ def check_refusals(world: Any) -> None:
                 function(tensor, op, algorithm=algorithm)
     with raises(ValueError, f"reduce_scatter: algorithm exchange {why} min of torch.float32"):
         kernels.reduce_scatter(y, x, "min", algorithm="exchange")
+    floats = "torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2"
+    with raises(ValueError, f"all_gather: algorithm exchange takes {floats}, got torch.int32"):
+        kernels.all_gather(x.int(), y.int(), algorithm="exchange")
+    with raises(ValueError, "all_gather: algorithm exchange takes parts of whole words of 4 bytes, got 6 bytes"):
+        kernels.all_gather(x[: 3 * world.n_pes].half(), y[:3].half(), algorithm="exchange")
 
 
 if __name__ == "__main__":

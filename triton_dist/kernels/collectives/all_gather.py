@@ -2,7 +2,8 @@
 
 ``low_latency``, for small inputs: the LL protocol, through slots of every PE to the output; one latency in all. It can
 also put matrices side by side (``row``), as GEMMs whose columns are shared want it.
-``push``, for larger ones: a barrier; every program loads its blocks of the input once and stores them to all outputs;
+``exchange``, for medium operands of products: without flags or barriers (gather_exchange.py).
+``push``, for larger inputs: a barrier; every program loads its blocks of the input once and stores them to all outputs;
 a barrier. Every PE begins its rounds of stores with another peer, so that no PE is stored to by all. ``copy_engine``:
 the same with a copy for each peer between stream barriers, which leaves the multiprocessors free.
 """
@@ -23,6 +24,8 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.exchange import fits_exchange
+from triton_dist.kernels.collectives.gather_exchange import gather_exchange, why_not_gathered
 from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.two_level.all_gather import all_gather as two_level
 from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
@@ -46,7 +49,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["ALGORITHMS", "all_gather", "all_gather_parts"]
+__all__ = ["ALGORITHMS", "all_gather", "all_gather_parts", "for_products"]
 
 
 @triton.jit
@@ -110,10 +113,12 @@ def all_gather(
     """Every PE's ``input``, in PE order, in every PE's ``output``.
 
     Args:
-        output: with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for ``low_latency`` and
-            ``two_level``.
+        output: with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for ``low_latency``,
+            ``exchange`` and ``two_level``.
         input: need not be symmetric. It may be this PE's own part of ``output``; no other overlap of the two is taken.
-        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine``, ``two_level`` or ``auto``.
+        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine``, ``two_level`` or ``auto``; or
+            ``exchange``, of floats of up to 32 bits, by which a -0.0 may arrive as 0.0, and which ``auto`` does not
+            take.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
@@ -129,18 +134,23 @@ def all_gather(
         if not is_part_of(input, output, comm.my_rank):
             but = f"; in place, input is this PE's own part of output, number {comm.my_rank}"
             refuse_overlap("all_gather", {"output": output}, {"input": input}, but)
-        algorithm = check_collective(comm, "all_gather", algorithm, tuple(ALGORITHMS))
+        algorithm = check_collective(comm, "all_gather", algorithm, (*ALGORITHMS, "exchange"))
         limit = check_sm_margin("all_gather", sm_margin)
         if input.numel():
             to, part = words("all_gather", input.numel() * input.element_size(), output, input)
             if algorithm == "auto":
                 algorithm = _choose(comm, to, part, limit)
-            if algorithm not in ("low_latency", "two_level"):
+            elif algorithm == "exchange" and (why := why_not_gathered(input.dtype, input.nbytes)):
+                raise ValueError(f"all_gather: {why}")
+            if algorithm not in ("low_latency", "exchange", "two_level"):
                 need_symmetric(comm, "all_gather", algorithm, output=output)
         compared = "all_gather", input.shape, input.dtype, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if input.numel():
-            made = ALGORITHMS[algorithm](comm, to, part, limit=limit)
+            if algorithm == "exchange":
+                made: Any = gather_exchange(comm, to, part, input.dtype, limit=limit)
+            else:
+                made = ALGORITHMS[algorithm](comm, to, part, limit=limit)
             prepared.keep(signature, made, *compared)
         return output
 
@@ -160,14 +170,14 @@ def all_gather_parts(
     Args:
         output: symmetric, and with all parts.
         input: this PE's part.
-        algorithm: as of :func:`all_gather`, but for ``copy_engine``.
+        algorithm: as of :func:`all_gather`, but for ``copy_engine``; parts are of whole elements.
     """
     with calling("all_gather", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         signature = prepared.signature(("all_gather_parts", part, algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return
-        algorithm = check_collective(comm, "all_gather", algorithm, ("low_latency", "push", "two_level"))
+        algorithm = check_collective(comm, "all_gather", algorithm, ("low_latency", "exchange", "push", "two_level"))
         limit = check_sm_margin("all_gather", sm_margin)
         compared = "all_gather, parts", output.shape, part, output.dtype, algorithm, sm_margin
         comm.compare(*compared)
@@ -182,10 +192,31 @@ def all_gather_parts(
             algorithm = choose(comm, Case("all_gather", BYTES, (part * size,)), estimates)
         if algorithm == "two_level":
             made = gather_parts(comm, to, source, n, in_place=False, limit=limit)
+        elif algorithm == "exchange":
+            if why := why_not_gathered(output.dtype, math.gcd(part, output.numel()) * size):
+                raise ValueError(f"all_gather: {why}")
+            made = gather_exchange(comm, to, source, output.dtype, limit=limit, part=n)
         else:
             run = push if algorithm == "push" else low_latency
             made = run(comm, to, source, limit=limit, part=n)
         prepared.keep(signature, made, *compared)
+
+
+def for_products(comm: Communicator, dtype: torch.dtype, part_bytes: int, whole_bytes: int, sm_margin: int = 0) -> str:
+    """The algorithm by which operands of a product are gathered, of parts of so many bytes: ``exchange`` or ``auto``.
+
+    Args:
+        whole_bytes: of all parts, of which the last may be shorter.
+    """
+    limit, n_pes = check_sm_margin("all_gather", sm_margin), comm.n_pes
+    lacks = why_not_gathered(dtype, math.gcd(part_bytes, whole_bytes))
+    if lacks or comm.grid.hosts > 1 or n_pes == 1 or not fits_exchange(part_bytes // 4, n_pes, limit):
+        return "auto"
+    sent = part_bytes * (n_pes - 1)
+    others = [model.direct(sent), model.copy_engine(sent, n_pes - 1)]
+    if fits(part_bytes // 4, n_pes, limit):
+        others.append(model.low_latency(sent))
+    return "exchange" if model.exchanged(part_bytes, n_pes) < min(others) else "auto"
 
 
 def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:

@@ -1,8 +1,8 @@
-"""Rows that all PEs send to each other: device code of the fused norms and of ``exchange``, an all-reduce.
+"""Rows that all PEs send to each other: device code of the fused norms and of all that is called ``exchange``.
 
-A row travels as int32 words, of one float32 or two 16-bit floats, by the sentinel protocol. Each program has slots of
-its own for the rows of every PE. A message is one row from each PE to each; ``GROUP`` of the rows are in registers at a
-time.
+A row travels as int32 words, of one float32 or several smaller floats, by the sentinel protocol. Each program has slots
+of its own for the rows of every PE. A message is one row from each PE to each; ``GROUP`` of the rows are in registers
+at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ __all__ = [
     "exchange_next",
     "piece_of",
     "receive_rows",
+    "receive_words",
     "send_rows",
+    "send_words",
     "sum_of_received",
     "words_in",
     "words_of_program",
@@ -77,7 +79,12 @@ def _slot(slots, number, message, WORDS: tl.constexpr, MEMBERS: tl.constexpr):
 @triton.jit
 def send_rows(slots, number, message, first, values, DTYPE: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr):
     """Send row i of ``values``, or its only row, to the PE of rank ``first`` + i, for ``i < GROUP``."""
-    words = words_of(values, DTYPE)
+    send_words(slots, number, message, first, words_of(values, DTYPE), DTYPE, GROUP, MEMBERS)
+
+
+@triton.jit
+def send_words(slots, number, message, first, words, DTYPE: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr):
+    """As :func:`send_rows`, of int32 words, whose elements are of ``DTYPE``."""
     WORDS: tl.constexpr = words.shape[1]
     slot = _slot(slots, number, message, WORDS, MEMBERS)
     index = tl.arange(0, GROUP)
@@ -100,6 +107,16 @@ def receive_rows(
     The slot of the round before is cleared. ``PIECE`` words of a row are polled at a time.
     """
     WORDS: tl.constexpr = words_in(BLOCK, DTYPE)
+    words = receive_words(slots, number, message, first, trace, tile, DTYPE, WORDS, GROUP, PIECE, MEMBERS)
+    return elements_of(words, DTYPE)
+
+
+@triton.jit
+def receive_words(
+    slots, number, message, first, trace, tile,
+    DTYPE: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """As :func:`receive_rows`, as the int32 words that were sent, ``[GROUP, WORDS]``."""
     SIZE: tl.constexpr = group_size(MEMBERS)
     before = _slot(slots, tl.where(number == 0, SLOTS - 1, number - 1), message, WORDS, MEMBERS)
     ranks = first + tl.arange(0, GROUP)
@@ -110,8 +127,7 @@ def receive_rows(
         for piece in range(0, WORDS, PIECE):
             at = slot + starts + piece + tl.arange(0, PIECE)[None, :]
             wait(at, slot + piece, MEMBERS, trace, tile)
-    words = receive(slot + starts + tl.arange(0, WORDS)[None, :], slot, MEMBERS, DTYPE, trace, tile)
-    return elements_of(words, DTYPE)
+    return receive(slot + starts + tl.arange(0, WORDS)[None, :], slot, MEMBERS, DTYPE, trace, tile)
 
 
 @triton.jit

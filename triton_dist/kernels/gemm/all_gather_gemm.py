@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts
+from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts, for_products
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
@@ -126,13 +126,15 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
     """What gathers matrices whose rows are shards of those of ``gathered``."""
     comm, sm_margin, own = gemm.comm, gemm.sm_margin, gemm.a.shape[0]
     part = gemm.each * gathered.shape[1]
+    algorithm = for_products(comm, gathered.dtype, part * gathered.element_size(), gathered.nbytes, sm_margin)
 
     def gather(a: torch.Tensor) -> None:
-        all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
+        all_gather(gathered, a.contiguous(), algorithm=algorithm, sm_margin=sm_margin, group=comm)
 
     def gather_shards(a: torch.Tensor) -> None:
         # Scales of one row that only PE 0 has may come on all PEs.
-        all_gather_parts(gathered, a[:own].contiguous(), part, sm_margin=sm_margin, group=comm)
+        shard = a[:own].contiguous()
+        all_gather_parts(gathered, shard, part, algorithm=algorithm, sm_margin=sm_margin, group=comm)
 
     return gather if gathered.shape[0] == gemm.each * comm.n_pes else gather_shards
 

@@ -15,12 +15,13 @@ import triton
 import triton_dist
 from triton_dist.kernels.arguments import words
 from triton_dist.kernels.collectives.all_gather import low_latency
+from triton_dist.kernels.collectives.gather_exchange import gather_exchange
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine, send_by_copy_engine
-from triton_dist.kernels.gemm.few_columns import few_columns, fits_words
+from triton_dist.kernels.gemm.few_columns import few_columns, gathers
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
@@ -54,8 +55,8 @@ def gemm_all_scatter(call: Call) -> Computation:
     ``a`` is [M, K], the same on every PE, ``b`` [K, N / n_pes], this PE's columns of B, and ``out`` [M, N], or
     [M, N / 2] with the activation ``swiglu``, symmetric.
 
-    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap. Up to 512 KiB go by the LL protocol, which
-      needs no barrier; over several hosts an all-gather sends them.
+    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap. Up to 1 MiB goes by an all-gather that needs
+      no barrier, of which a -0.0 may arrive as 0.0; over several hosts an all-gather sends them, too.
     - ``producer_consumer``: two kernels on two streams; the GEMM has most of the GPU and sets a flag for each tile, the
       other waits for the flags and sends.
     - ``copy_engine``: the same, but the copy engine is the consumer, so that all multiprocessors compute. For Hopper
@@ -112,8 +113,8 @@ def _hopper_fits(gemm: Operands) -> bool:
 
 def _bulk_synchronous(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
     comm, mine = gemm.comm, _columns_of(gemm)
-    if fits_words(gemm.c.shape[0], gemm.c.shape[1] * gemm.c.element_size(), comm.n_pes, portable.limit(gemm.sm_margin)):
-        return _side_by_side(out, gemm)
+    if algorithm := gathers(gemm.c, comm.n_pes, portable.limit(gemm.sm_margin)):
+        return _side_by_side(out, gemm, algorithm)
     entered = stream_barrier(comm)
     multiplied = local_gemm(gemm)
     sent = portable.send(comm, gemm.c, None, portable.programs(gemm.sm_margin))
@@ -125,15 +126,18 @@ def _bulk_synchronous(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | Non
     )
 
 
-def _side_by_side(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
+def _side_by_side(out: torch.Tensor, gemm: Operands, algorithm: str) -> Sequence[Step] | None:
     """The product in memory of its own, then an all-gather that puts the PEs' columns side by side."""
     comm, (rows, columns) = gemm.comm, gemm.c.shape
     product = few_columns(comm).view(gemm.c.dtype)[: rows * columns].view(rows, columns)
     multiplied = local_gemm(gemm._replace(c=product))
     to, source = words("gemm_all_scatter", columns * gemm.c.element_size(), out, product)
     limit, row = portable.limit(gemm.sm_margin), source.numel() // rows
-    block = block_of(in_bucket(gemm.c).shape[0] * row, comm.n_pes, limit)  # so a new M compiles nothing
-    sent = low_latency(comm, to, source, limit=limit, block=block, row=row)
+    if algorithm == "exchange":
+        sent = gather_exchange(comm, to, source, product.dtype, limit=limit, row=row)
+    else:
+        block = block_of(in_bucket(gemm.c).shape[0] * row, comm.n_pes, limit)  # so a new M compiles nothing
+        sent = low_latency(comm, to, source, limit=limit, block=block, row=row)
     return steps(
         (multiplied, lambda call: call._replace(out=product)),
         (sent, lambda call: (call.out, product)),

@@ -56,7 +56,9 @@ _NETWORK = 47e9
 _NETWORK_LATENCY = 15 * _US
 """Of a collective or an exchange between hosts: of the two-level collectives as simulated, not measured."""
 _HOP = 17 * _US
-"""Of a ring of few tiles, as simulated with 8 PEs (docs/scaling.md)."""
+"""Of a ring of few tiles, as simulated with 8 PEs (docs/scaling.md). With 4 H100s it took 33 to 37 µs longer than
+without the two hops behind the first, with 256 to 777 rows of 5120, 67 with 1024 and 17 with 2048, which are 2.4
+rounds."""
 _LAUNCH = 2 * _US
 _BARRIER = 2.7 * _US
 
@@ -154,7 +156,7 @@ def _gathered_slice(gemm: Gemm) -> float:
 def _reduced_slice(gemm: Gemm) -> float:
     """Of a slice of gemm_reduce_scatter inside of a host. A ring of few tiles has hops that follow each other."""
     found = _reduce_scatter(gemm)
-    ring = found["ring"] + gemm.n_pes * _HOP
+    ring = found["ring"] - _further_hops(gemm) + gemm.n_pes * _HOP
     return min(found["bulk_synchronous"], ring) if gemm.hopper else found["bulk_synchronous"]
 
 
@@ -165,7 +167,8 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     each, computed = each_of(gemm.m, gemm.n_pes), gemm.ours
     sent = each * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     copied = collective.copy_engine(sent, gemm.n_pes - 1)
-    gathered = min(collective.low_latency(sent), collective.direct(sent), copied)
+    exchanged = collective.exchanged(each * gemm.k * gemm.dtype.itemsize, gemm.n_pes)
+    gathered = min(collective.low_latency(sent), exchanged, collective.direct(sent), copied)
     arrived = _ARRIVAL + copied / max(1, gemm.n_pes - 1)
     own = computed / gemm.n_pes if each // 128 * gemm.n >= 132 * 128 else 0  # meanwhile, if all programs have a tile
     return {
@@ -181,7 +184,8 @@ def _all_scatter(gemm: Gemm) -> dict[str, float]:
     portable = gemm.seconds * _PORTABLE
     bulk = 2 * (_BARRIER + _LAUNCH) + gemm.alone + _LAUNCH + sent
     if gemm.nbytes <= FEW_BYTES:
-        bulk = gemm.alone + collective.low_latency(gemm.nbytes * (gemm.n_pes - 1))
+        sent_at_once = collective.low_latency(gemm.nbytes * (gemm.n_pes - 1))
+        bulk = gemm.alone + min(sent_at_once, collective.exchanged(gemm.nbytes, gemm.n_pes))
     return {
         "bulk_synchronous": bulk,
         "producer_consumer": 3 * _LAUNCH + barriers + max(portable * _COMM_PROGRAMS, 1.08 * sent) + tail,
@@ -202,6 +206,12 @@ def _tile_by_tile(gemm: Gemm, shards: int, share: float, columns: int = 256) -> 
     return max(padded.ours + sent / rounds, sent + padded.ours / rounds)
 
 
+def _further_hops(gemm: Gemm) -> float:
+    """Of a ring, behind the first: of many tiles others are computed meanwhile."""
+    few = gemm.m * gemm.n < 2 * 132 * 128 * 256
+    return max(0, gemm.n_pes - 2) * _HOP if few else 0.0
+
+
 def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     if gemm.hosts > 1:
         return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduced_slice)
@@ -214,7 +224,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
-        "ring": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
+        "ring": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes) + _further_hops(gemm),
     }
 
 
@@ -229,10 +239,11 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
         collective.exchanged(gemm.nbytes, gemm.n_pes),
         collective.exchanged_twice(gemm.nbytes / gemm.n_pes, gemm.n_pes),
     )
+    ring = _SUMMED * _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes)
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=True) + 4 * _US + sent / WIRE,
-        "ring": 2 * _BARRIER + _SUMMED * _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes),
+        "ring": 2 * _BARRIER + ring + _further_hops(gemm),
         "direct": 2 * _BARRIER + _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes, columns=128),
     }
 

@@ -31,12 +31,15 @@ SLOTS = tl.constexpr(3)
 
 @triton.jit
 def _negative_zero(DTYPE: tl.constexpr):
-    return -0x80000000 if DTYPE == tl.float32 else -0x7FFF8000  # noqa: SIM300 (one, or two of 16 bits)
+    """The bits of as many -0.0 as a word has elements."""
+    BITS: tl.constexpr = DTYPE.primitive_bitwidth
+    return -0x80000000 if BITS == 32 else -0x7FFF8000 if BITS == 16 else -0x7F7F7F80
 
 
 @triton.jit
 def send(places, words, mask, DTYPE: tl.constexpr):
-    """Store int32 words, of one float32 each or of two 16-bit floats, to addresses in slots of their receivers."""
+    """Store int32 words, of one float32 each, of two 16-bit floats or of four of 8 bits with a -0.0 of their own, to
+    addresses in slots of their receivers."""
     sent = words ^ _negative_zero(DTYPE)
     tl.store(places, tl.where(sent == 0, -0x80000000, sent), mask=mask)
 
