@@ -14,6 +14,7 @@ __all__ = [
     "TokensPlan",
     "combine_plan_for",
     "combine_plan_of",
+    "depth_for",
     "lanes_of",
     "lines_in_memory",
     "plan_for",
@@ -39,6 +40,9 @@ _SPLIT = 64
 """From so many multiprocessors on a quarter of them only sends."""
 _OF_A_COMBINE = 232448 - 2048
 """As ``_SHARED``."""
+_DEPTHS = 8, 16
+_ON_THEIR_WAY = 10 << 20
+"""Bytes to all peers of all lanes."""
 _SUMMED_LINES = 128
 """Of a box whose sums four warps hold in registers, at most."""
 
@@ -130,6 +134,17 @@ def tokens_plan_for(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None
     return _rings_of(row_bytes, 3)
 
 
+def depth_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
+    """For how many rounds lanes have slots, of so many rows from each PE: half of these are on their way.
+
+    Some 20 µs pass from a row's store to the flag that says that the peer has received it, and the link should not be
+    idle meanwhile. More rounds than that help no dispatch, and combines take longer: then sends are farther ahead of
+    the sums that are left in the end.
+    """
+    of_round = lanes * batch * (n_pes - 1) * row_bytes
+    return next((depth for depth in _DEPTHS if depth // 2 * of_round >= _ON_THEIR_WAY), _DEPTHS[-1])
+
+
 def _rings_of(row_bytes: int, sevenths: int) -> TokensPlan:
     """Rings of as many rows as there is room for, of which so many sevenths send."""
     stages = min(_SHARED // (lines_in_memory(row_bytes // LINE_BYTES) * LINE_BYTES), 2 * _STAGES[1])
@@ -146,7 +161,9 @@ def sums_plan_for(n_pes: int, row_bytes: int) -> TokensPlan | None:
     """As :func:`sums_plan_of`, on a Hopper GPU."""
     if not _takes(n_pes, 1, row_bytes) or row_bytes > _SUMMED_LINES * LINE_BYTES:
         return None
-    return _rings_of(row_bytes, 2)  # of a token a row comes from each of its PEs, and one is sent
+    plan = _rings_of(row_bytes, 2)  # of a token a row comes from each of its PEs, and one is sent
+    assert plan.received >= n_pes, "all rows of a token are released together"
+    return plan
 
 
 def _takes(n_pes: int, top_k: int, row_bytes: int) -> bool:

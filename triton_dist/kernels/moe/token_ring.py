@@ -21,9 +21,6 @@ from triton_dist.kernels.moe.token_batches import header_words
 
 __all__ = [
     "BATCH",
-    "DEPTH",
-    "GATE",
-    "LATE",
     "Route",
     "TokensConfig",
     "anywhere",
@@ -48,14 +45,6 @@ __all__ = [
 
 BATCH = gl.constexpr(8)
 """Tokens of a lane in a round."""
-DEPTH = gl.constexpr(8)
-"""Of the slots, in rounds. With 4 dispatches of 4096 tokens took 1.2 times as long, combines 1.3 to 1.7 times; with 16,
-whose slots do not fit into the L2 cache, 1.0 and 1.1."""
-GATE = gl.constexpr(4)
-"""A lane sends round g when it has received round g - 4 of all sources. Their flags say that they had received round
-g - 8 by then, so its slots are free."""
-LATE = gl.constexpr(4)
-"""How many tokens of the next round are stored when it is asked whether those of a round have arrived."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +56,8 @@ class TokensConfig:
         lines: of a row in shared memory and of the box that TMA moves, a power of two; it may end behind the row.
         sent, received: rows of the rings, of what this PE has and of what comes.
         tables: where the tables of ``token_batches.py`` are in the memory: tokens_of, rows_of, goes, comes.
+        depth: of the slots, in rounds, a power of two.
+        late: how many tokens of the next round are stored when it is asked whether those of a round have arrived.
         top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
         row_lines, dtype: of a combine's rows.
     """
@@ -77,6 +68,8 @@ class TokensConfig:
     sent: int
     received: int
     tables: tuple[int, int, int, int]
+    depth: int
+    late: int
     top_k: int = 1
     local_experts: int = 1
     max_tokens: int = 1
@@ -89,6 +82,12 @@ class TokensConfig:
     def box(self) -> int:
         """As ``combine_ring.py`` calls ``lines``."""
         return self.lines
+
+    @property
+    def gate(self) -> int:
+        """A lane sends round g when it has received round g - ``gate`` of all sources. Their flags say that they had
+        received the round as many in front of that one by then, so its slots are free."""
+        return self.depth // 2
 
     @property
     def header(self) -> int:
@@ -182,38 +181,38 @@ def signal_peers(route, stored, newest, first, rounds, lane, lanes, CONFIG: gl.c
     warp does nothing else; and one fence is for all rounds that have arrived by then, which are more than one where
     rows are small.
 
-    The warp that stores is less than ``DEPTH`` rounds ahead: it sends round g when peers have sent round g - 4, which
-    they do when they have received round g - 8 of this PE.
+    The warp that stores is less than ``CONFIG.depth`` rounds ahead: it sends round g when peers have sent round
+    g - ``CONFIG.gate``, which they do when they have received the round as many in front of that one of this PE.
     """
     i = 0
     while i < rounds:
-        wait_round(stored, i)
+        wait_round(stored, i, CONFIG)
         # What it says may be old, or of the launch before. The round that it names is waited for, too.
         ahead = gl.atomic_add(newest, 0, sem="relaxed", scope="gpu") - first
-        last = gl.minimum(gl.maximum(ahead, i), i + DEPTH - 1)
-        wait_round(stored, last)
+        last = gl.minimum(gl.maximum(ahead, i), i + CONFIG.depth - 1)
+        wait_round(stored, last, CONFIG)
         signal_all(route.flags + route.me * lanes + lane, route.distances, route.me, first + last, CONFIG.n_pes)
         i = last + 1
 
 
 @gluon.jit
-def stored_round(stored, newest, first, i):
+def stored_round(stored, newest, first, i, CONFIG: gl.constexpr):
     """A round of a launch, counted from 0, has arrived at the peers; ``newest`` is its number of all launches."""
     gl.store(newest, first + i)
-    done_round(stored, i)
+    done_round(stored, i, CONFIG)
 
 
 @gluon.jit
-def wait_round(done, i):
+def wait_round(done, i, CONFIG: gl.constexpr):
     """Wait for what is :func:`done_round`."""
-    mbarrier.wait(done.index(i & (DEPTH - 1)), i // DEPTH & 1)
+    mbarrier.wait(done.index(i & (CONFIG.depth - 1)), i // CONFIG.depth & 1)
 
 
 @gluon.jit
-def done_round(done, i):
-    """A round of a launch, counted from 0, is done. There is a barrier for each of the last ``DEPTH``."""
+def done_round(done, i, CONFIG: gl.constexpr):
+    """A round of a launch, counted from 0, is done. There is a barrier for each of the last ``CONFIG.depth``."""
     gl.barrier()
-    mbarrier.arrive(done.index(i & (DEPTH - 1)))
+    mbarrier.arrive(done.index(i & (CONFIG.depth - 1)))
 
 
 # ---- what the tables say
@@ -267,4 +266,4 @@ def comes_of(route, source, batch, CONFIG: gl.constexpr):
 @gluon.jit
 def slot_of(number, sender, lanes, lane, CONFIG: gl.constexpr):
     """The slot of the first token of a lane's batch, in round ``number``, from the rank ``sender``."""
-    return (((number & (DEPTH - 1)) * CONFIG.n_pes + sender) * lanes + lane) * BATCH
+    return (((number & (CONFIG.depth - 1)) * CONFIG.n_pes + sender) * lanes + lane) * BATCH

@@ -9,7 +9,8 @@ token's slot on its PE. A program has four warps that move rows, and eight that 
 - One warp loads the rows of the PE's own tokens that stay, and, behind the flags, those that peers have sent.
 - Two teams of four warps add these in float32, in the order of ranks, every second token each, and store the sums.
 
-Slots are used again after eight rounds, without credits (``GATE``). Nothing is cleared: flags only grow.
+Slots are used again after ``depth`` rounds, without credits (``TokensConfig.gate``). Nothing is cleared: flags only
+grow.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, store_nothing, stores_complete
-from triton_dist.kernels.moe.combine_ring import layout_of, lower_of, release, step_of, upper_of, words_of, zeros
+from triton_dist.kernels.moe.combine_ring import (
+    layout_of,
+    lower_of,
+    step_of,
+    upper_of,
+    words_are_read,
+    words_of,
+    zeros,
+)
 from triton_dist.kernels.moe.rounds_hopper import LINE
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
-    DEPTH,
-    GATE,
-    LATE,
     comes_of,
     done_round,
     fill,
@@ -48,58 +54,95 @@ TEAMS = gl.constexpr(2)
 
 
 @gluon.jit
-def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Load the rows of peers' tokens: of each round those of the next PE, then of the one behind it, and so on."""
+def _come(route, batch, CONFIG: gl.constexpr):
+    """What says of a batch of the next PE, of the one behind it, and so on, which of its tokens are here, and where."""
     N: gl.constexpr = CONFIG.n_pes
-    OTHERS: gl.constexpr = N - 1
+    found = ()
+    for distance in gl.static_range(1, N):
+        found = found + (comes_of(route, (route.me + distance) % N, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
+    return found
+
+
+@gluon.jit
+def _ones(bits):
+    """How many of 8 bits are set."""
+    pairs = bits - ((bits >> 1) & 0x55)
+    fours = (pairs & 0x33) + ((pairs >> 2) & 0x33)
+    return (fours + (fours >> 4)) & 15
+
+
+@gluon.jit
+def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Load the rows of peers' tokens: of each round the first token of each PE, from the next one on, then the second.
+
+    So a lane sends to all peers in turn, row by row. Several rows to one PE at a time would meet those of others there.
+    """
+    N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
-    ahead = comes_of(route, (route.me + 1) % N, lane, CONFIG)
-    for step in range(rounds * OTHERS):
-        bits, row = ahead & 255, ahead >> 8
-        after = step + 1
-        ahead = comes_of(route, (route.me + 1 + after % OTHERS) % N, after // OTHERS * lanes + lane, CONFIG)
+    ahead = _come(route, lane, CONFIG)
+    for i in range(rounds):
+        come = ahead
+        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
         for j in range(BATCH):
-            if (bits >> j) & 1 != 0:
-                stage, phase = fill(y, row, ring, stage, phase, CONFIG.sent, CONFIG)
-                row += 1
+            for distance in gl.static_range(1, N):
+                bits = come[distance - 1] & 255
+                if (bits >> j) & 1 != 0:
+                    row = (come[distance - 1] >> 8) + _ones(bits & ((1 << j) - 1))
+                    stage, phase = fill(y, row, ring, stage, phase, CONFIG.sent, CONFIG)
 
 
 @gluon.jit
 def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the rows of peers' tokens to the slots of these."""
     N: gl.constexpr = CONFIG.n_pes
-    GROUPS: gl.constexpr = LATE
+    GROUPS: gl.constexpr = CONFIG.late * (N - 1)
     stage, phase, number = 0, 0, 0
-    ahead = comes_of(route, (route.me + 1) % N, lane, CONFIG)
+    ahead = _come(route, lane, CONFIG)
     for i in range(rounds):
-        if i >= GATE:
-            wait_round(received, i - GATE)
+        come = ahead
+        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        if i >= CONFIG.gate:
+            wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
-        for distance in gl.static_range(1, N):
-            bits = ahead & 255
-            if distance < N - 1:
-                ahead = comes_of(route, (route.me + distance + 1) % N, i * lanes + lane, CONFIG)
-            else:
-                ahead = comes_of(route, (route.me + 1) % N, (i + 1) * lanes + lane, CONFIG)
-            for j in range(BATCH):
-                if (bits >> j) & 1 != 0:
+        for j in range(BATCH):
+            for distance in gl.static_range(1, N):
+                if (come[distance - 1] >> j) & 1 != 0:
                     stage, phase, number = store_row(
                         peers[distance - 1], slot + j, ring, stage, phase, number, CONFIG.sent
                     )  # fmt: skip
                 else:  # every round has as many groups
                     store_nothing()
-                if (distance == 1) & (j == LATE - 1) & (i >= 1):  # by now the round in front has arrived, or soon
-                    stores_complete(GROUPS)
-                    stored_round(stored, newest, first, i - 1)
+            if (j == CONFIG.late - 1) & (i >= 1):  # by now the round in front has arrived, or soon will have
+                stores_complete(GROUPS)
+                stored_round(stored, newest, first, i - 1, CONFIG)
     stores_complete()
-    stored_round(stored, newest, first, rounds - 1)
+    stored_round(stored, newest, first, rounds - 1, CONFIG)
+
+
+@gluon.jit
+def _acquire_sources(route, number, newest, lane, lanes, CONFIG: gl.constexpr):
+    """Wait until all peers have sent round ``number``, so that TMA may load it.
+
+    A flag often says that several rounds have arrived. So what was acquired once is not asked for again.
+
+    Returns:
+        the newest round that all have sent, of which ``newest`` is what the call before returned.
+    """
+    N: gl.constexpr = CONFIG.n_pes
+    if newest - number < 0:
+        newest = number + CONFIG.depth  # no peer is as far
+        for distance in range(1, N):
+            seen = acquire(route.flags + (route.me - distance + N) % N * lanes + lane, number, "sys")
+            newest = gl.where(seen - newest < 0, seen, newest)
+        fence_async_proxy()
+    return newest
 
 
 @gluon.jit
 def _load_received(y, slots, route, ring, acquired, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Load what is added up of each token: the row that stays, then those that peers have sent, by rank."""
     N: gl.constexpr = CONFIG.n_pes
-    stage, phase = 0, 0
+    stage, phase, newest = 0, 0, first - 1
     ahead = goes_of(route, lane)
     own = comes_of(route, route.me, lane, CONFIG) >> 8
     for i in range(rounds):
@@ -112,10 +155,8 @@ def _load_received(y, slots, route, ring, acquired, first, rounds, lane, lanes, 
                 stage, phase = fill(y, row, ring, stage, phase, CONFIG.received, CONFIG)
                 row += 1
             if j == 0:  # also of a batch without tokens: all PEs make the same rounds
-                for distance in range(1, N):  # in the order in which PEs send to this one
-                    acquire(route.flags + (route.me - distance + N) % N * lanes + lane, first + i, "sys")
-                fence_async_proxy()
-                done_round(acquired, i)
+                newest = _acquire_sources(route, first + i, newest, lane, lanes, CONFIG)
+                done_round(acquired, i, CONFIG)
             for rank in gl.static_range(N):
                 if ((of >> (8 * rank)) & 1 != 0) & (rank != route.me):
                     slot = slot_of(first + i, rank, lanes, lane, CONFIG) + j
@@ -124,17 +165,18 @@ def _load_received(y, slots, route, ring, acquired, first, rounds, lane, lanes, 
 
 @gluon.jit
 def _take(ring, stage, phase, CONFIG: gl.constexpr):
-    """The words of the next row of the ring."""
+    """The words of the next row of the ring, which is released with all rows of its token."""
     LAYOUT: gl.constexpr = layout_of(gl.num_warps())
     mbarrier.wait(ring.full.index(stage), phase)
     words = ring.rows.index(stage).load(LAYOUT)
-    stage, phase = release(ring, stage, phase, CONFIG.received)
+    stage, phase = step_of(stage, phase, CONFIG.received)
     return words, stage, phase
 
 
 @gluon.jit
-def _pass_over(of, ring, stage, phase, CONFIG: gl.constexpr):
-    """Leave the rows of a token to the other team; it goes where the lowest bits of the bytes of ``of`` say.
+def _release_rows(of, ring, stage, CONFIG: gl.constexpr):
+    """Let the rows of a token be filled again, from this stage on; it goes where the lowest bits of the bytes of ``of``
+    say.
 
     A row is released by both teams. Else one could be a lap behind or ahead of the other, where a phase of a barrier
     looks like the one after the next.
@@ -142,10 +184,21 @@ def _pass_over(of, ring, stage, phase, CONFIG: gl.constexpr):
     N: gl.constexpr = CONFIG.n_pes
     for rank in gl.static_range(N):
         if (of >> (8 * rank)) & 1 != 0:
-            mbarrier.wait(ring.full.index(stage), phase)
-            gl.barrier()  # all threads have seen it
             mbarrier.arrive(ring.empty.index(stage))
+            stage = gl.where(stage == CONFIG.received - 1, 0, stage + 1)
+
+
+@gluon.jit
+def _pass_over(of, ring, stage, phase, CONFIG: gl.constexpr):
+    """Leave the rows of a token to the other team."""
+    N: gl.constexpr = CONFIG.n_pes
+    first = stage
+    for rank in gl.static_range(N):
+        if (of >> (8 * rank)) & 1 != 0:
+            mbarrier.wait(ring.full.index(stage), phase)
             stage, phase = step_of(stage, phase, CONFIG.received)
+    gl.barrier()  # all threads have seen them
+    _release_rows(of, ring, first, CONFIG)
     return stage, phase
 
 
@@ -170,6 +223,7 @@ def _add(out, route, ring, acquired, received, rounds, lane, lanes, TEAM: gl.con
                 stage, phase = _pass_over(goes >> (j - TEAM + before), ring, stage, phase, CONFIG)
             of = goes >> j
             if j < length:
+                first = stage
                 own = gl.zeros([1, LINES, LINE], gl.int32, LAYOUT)
                 if (of >> (8 * route.me)) & 1 != 0:
                     own, stage, phase = _take(ring, stage, phase, CONFIG)
@@ -181,14 +235,16 @@ def _add(out, route, ring, acquired, received, rounds, lane, lanes, TEAM: gl.con
                             words, stage, phase = _take(ring, stage, phase, CONFIG)
                         lower += lower_of(words, CONFIG)
                         upper += upper_of(words, CONFIG)
+                words_are_read()
+                _release_rows(of, ring, first, CONFIG)
                 row = out + gl.to_tensor(token + j).to(gl.int64) * (CONFIG.row_lines * LINE)
                 gl.store(row + lines * LINE + column, words_of(lower, upper, CONFIG), mask=lines < CONFIG.row_lines)
             for behind in gl.static_range(TEAM + 1, TEAMS):
                 if j - TEAM + behind < length:
                     stage, phase = _pass_over(goes >> (j - TEAM + behind), ring, stage, phase, CONFIG)
         # All that came in this round has been in the ring, and its flags are acquired, also if nothing came.
-        wait_round(acquired, i)
-        done_round(received, i)
+        wait_round(acquired, i, CONFIG)
+        done_round(received, i, CONFIG)
 
 
 @gluon.jit(do_not_specialize=["n_tokens", "me"])
@@ -212,9 +268,9 @@ def moe_combine_tokens_by_tma(
     n = rounds_of(route, lanes, CONFIG)
     sent = make_ring(y, CONFIG.sent, CONFIG)
     found = make_ring(y, CONFIG.received, CONFIG, TEAMS)
-    acquired = make_barriers(DEPTH)
-    received = make_barriers(DEPTH, TEAMS)
-    stored = make_barriers(DEPTH)
+    acquired = make_barriers(CONFIG.depth)
+    received = make_barriers(CONFIG.depth, TEAMS)
+    stored = make_barriers(CONFIG.depth)
     gl.warp_specialize(
         [
             (_add, (out, route, found, acquired, received, n, lane, lanes, 0, CONFIG)),

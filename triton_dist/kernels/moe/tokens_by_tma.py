@@ -12,7 +12,7 @@ import torch
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
-from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, TokensPlan, lines_in_memory
+from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, TokensPlan, depth_for, lines_in_memory
 from triton_dist.kernels.moe.token_batches import (
     BATCH,
     batch_slots,
@@ -31,6 +31,8 @@ __all__ = [
 
 _PEERS = 7
 """Of which the kernel takes slots."""
+_LATE = 2
+"""Tokens of the next round behind which those of a round have arrived, or soon will have."""
 
 
 class Beside(NamedTuple):
@@ -49,7 +51,7 @@ class _Lanes(NamedTuple):
     """The memory of all programs for rows of one kind.
 
     Attributes:
-        slots: symmetric int32, [8, n_pes, programs, 8] rows. flags: symmetric int32 [n_pes, programs].
+        slots: symmetric int32, [depth, n_pes, programs, 8] rows. flags: symmetric int32 [n_pes, programs].
         distances: int64 [n_pes], bytes from the flags to those of a peer.
         rounds: int32 [2, programs], the last round, and the newest that has arrived at the peers.
     """
@@ -83,7 +85,7 @@ def configuration(plan: TokensPlan, routing: Routing, lines: int, n_scales: int,
     tables = tables_of(routing)
     return TokensConfig(
         routing.members.size, tables.batches, lines_in_memory(lines), plan.sent, plan.received, tables[:4],
-        routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
+        _depth(routing, lines), _LATE, routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
     )  # fmt: skip
 
 
@@ -94,14 +96,17 @@ def configuration_of_sums(plan: TokensPlan, routing: Routing, lines: int, dtype:
     )
 
 
+def _depth(routing: Routing, lines: int) -> int:
+    return depth_for(routing.members.size, routing.num_sms, BATCH, lines * LINE_BYTES)
+
+
 def _lanes(routing: Routing, what: str, lines: int, buffer: int) -> _Lanes:
     """*Collective* the first time."""
-    from triton_dist.kernels.moe.token_ring import DEPTH
-
     comm, lanes = routing.comm, routing.num_sms
     assert comm is not None
-    name = f"moe {what} by TMA: {lines} lines, {lanes} programs, buffer {buffer}"
-    slots, flags = slots_of_lanes(comm, name, lanes, BATCH * lines, int(DEPTH.value))
+    depth = _depth(routing, lines)
+    name = f"moe {what} by TMA: {lines} lines, {lanes} programs, {depth} rounds, buffer {buffer}"
+    slots, flags = slots_of_lanes(comm, name, lanes, BATCH * lines, depth)
     memory = comm.own(RoundsMemory)
     return _Lanes(slots, flags, memory.distances(flags), memory.rounds(name, 2 * lanes))
 

@@ -10,7 +10,7 @@ rows, and four that move what goes with them (``token_headers.py``) meanwhile:
   result, where they lie in the order of sources and tokens.
 
 Rings let a warp that loads be ahead of the one that stores across batches, so nothing drains between them. Slots are
-used again after eight rounds, without credits (``GATE``). Nothing is cleared: flags only grow.
+used again after ``depth`` rounds, without credits (``TokensConfig.gate``). Nothing is cleared: flags only grow.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
-    DEPTH,
-    GATE,
-    LATE,
     anywhere,
     comes_of,
     done_round,
@@ -73,7 +70,7 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
     N: gl.constexpr = CONFIG.n_pes
     STAGES: gl.constexpr = CONFIG.sent
     UNREAD: gl.constexpr = lag_of(CONFIG.sent) * N
-    GROUPS: gl.constexpr = LATE * N
+    GROUPS: gl.constexpr = CONFIG.late * N
     stage, phase, number = 0, 0, 0
     ahead = goes_of(route, lane)
     stay = comes_of(route, route.me, lane, CONFIG)
@@ -82,8 +79,8 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
         bits = anywhere(ahead, CONFIG)
         ahead = goes_of(route, (i + 1) * lanes + lane)
         stay = comes_of(route, route.me, (i + 1) * lanes + lane, CONFIG)
-        if i >= GATE:
-            wait_round(received, i - GATE)
+        if i >= CONFIG.gate:
+            wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
         for j in range(BATCH):
             if (bits >> j) & 1 != 0:
@@ -105,59 +102,71 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
             else:  # every batch has as many groups
                 for _ in gl.static_range(N):
                     store_nothing()
-            if (j == LATE - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
+            if (j == CONFIG.late - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
                 stores_complete(GROUPS)
-                stored_round(stored, newest, first, i - 1)
+                stored_round(stored, newest, first, i - 1, CONFIG)
     stores_complete()
-    stored_round(stored, newest, first, rounds - 1)
+    stored_round(stored, newest, first, rounds - 1, CONFIG)
 
 
 @gluon.jit
 def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Load the tokens that come."""
-    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    """Load the tokens that come.
+
+    A flag often says that several rounds have arrived. So what was acquired once is not asked for again.
+    """
+    N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
-    ahead = comes_of(route, _source(route, 0, CONFIG), lane, CONFIG)
-    for step in range(rounds * OTHERS):
-        i = step // OTHERS
-        source = _source(route, step, CONFIG)
-        bits = ahead & 255
-        after = step + 1
-        ahead = comes_of(route, _source(route, after, CONFIG), after // OTHERS * lanes + lane, CONFIG)
-        acquire(route.flags + source * lanes + lane, first + i, "sys")
-        fence_async_proxy()
-        slot = slot_of(first + i, source, lanes, lane, CONFIG)
-        stage, phase = fill_batch(slots, slot, bits, ring, stage, phase, CONFIG.received, CONFIG)
-        if step % OTHERS == OTHERS - 1:
-            done_round(acquired, i)
+    newest = ()  # round that each source is known to have sent
+    for _ in gl.static_range(1, N):
+        newest = newest + (first - 1,)  # type: ignore[assignment]  # noqa: RUF005
+    ahead = _come(route, lane, CONFIG)
+    for i in range(rounds):
+        come, known = ahead, newest
+        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        newest = ()
+        for distance in gl.static_range(1, N):
+            source = (route.me - distance + N) % N
+            sent = known[distance - 1]  # type: ignore[var-annotated]
+            if sent - (first + i) < 0:
+                sent = acquire(route.flags + source * lanes + lane, first + i, "sys")
+                fence_async_proxy()
+            newest = newest + (sent,)  # type: ignore[assignment]  # noqa: RUF005
+            slot = slot_of(first + i, source, lanes, lane, CONFIG)
+            bits = come[distance - 1] & 255
+            stage, phase = fill_batch(slots, slot, bits, ring, stage, phase, CONFIG.received, CONFIG)
+        done_round(acquired, i, CONFIG)
 
 
 @gluon.jit
-def _source(route, step, CONFIG: gl.constexpr):
-    """Whose batch is the ``step``-th: of each round in the order in which PEs send to this one."""
+def _come(route, batch, CONFIG: gl.constexpr):
+    """What says of a batch of each source which of its tokens come, and to which rows: in the order in which PEs send
+    to this one."""
     N: gl.constexpr = CONFIG.n_pes
-    return (route.me - 1 - step % (N - 1) + N) % N
+    found = ()
+    for distance in gl.static_range(1, N):
+        found = found + (comes_of(route, (route.me - distance + N) % N, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
+    return found
 
 
 @gluon.jit
 def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the tokens that come to the result."""
-    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    N: gl.constexpr = CONFIG.n_pes
     stage, phase, number = 0, 0, 0
-    ahead = comes_of(route, _source(route, 0, CONFIG), lane, CONFIG)
-    for step in range(rounds * OTHERS):
-        i = step // OTHERS
-        bits, row = ahead & 255, ahead >> 8
-        after = step + 1
-        ahead = comes_of(route, _source(route, after, CONFIG), after // OTHERS * lanes + lane, CONFIG)
-        for j in range(BATCH):
-            if (bits >> j) & 1 != 0:
-                stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
-                row += 1
-        if step % OTHERS == OTHERS - 1:
-            # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
-            wait_round(acquired, i)
-            done_round(received, i)
+    ahead = _come(route, lane, CONFIG)
+    for i in range(rounds):
+        come = ahead
+        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        for distance in gl.static_range(1, N):
+            bits, row = come[distance - 1] & 255, come[distance - 1] >> 8
+            for j in range(BATCH):
+                if (bits >> j) & 1 != 0:
+                    stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
+                    row += 1
+        # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
+        wait_round(acquired, i, CONFIG)
+        done_round(received, i, CONFIG)
     stores_complete()
 
 
@@ -188,9 +197,9 @@ def moe_dispatch_tokens_by_tma(
     )  # fmt: skip
     own = make_ring(x, CONFIG.sent, CONFIG)
     found = make_ring(x, CONFIG.received, CONFIG)
-    acquired = make_barriers(DEPTH)
-    received = make_barriers(DEPTH)
-    stored = make_barriers(DEPTH)
+    acquired = make_barriers(CONFIG.depth)
+    received = make_barriers(CONFIG.depth)
+    stored = make_barriers(CONFIG.depth)
     wait_for_previous()  # also before the counters: what is in front may be the last launch of this kernel
     first, newest = gl.load(rounds + lane) + 1, rounds + lanes + lane
     call = gl.load(calls + lane) + 1

@@ -30,11 +30,14 @@ __all__ = [
 def acquire(flag, number, scope: gl.constexpr):
     """Wait until ``flag`` is ``number`` or later, with acquire semantics: stores before its update are visible then.
 
-    Numbers wrap around after 2³² launches, so the sign of their difference gives their order.
+    Numbers wrap around after 2³² launches, so the sign of their difference gives their order. Returns the flag.
     """
     polls = no_polls()
-    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) - number < 0:
+    seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
+    while seen - number < 0:
         polls = poll(polls, flag, CMP_GE, number)
+        seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
+    return seen
 
 
 @gluon.jit
