@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import functional
+from triton_dist.kernels.collectives.all_gather import for_products
+from triton_dist.kernels.gemm import all_gather_gemm as gathers
 from triton_dist.kernels.gemm import gemm_all_scatter as scatters
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
@@ -89,6 +91,23 @@ def check_all_gather_gemm(world: Any) -> None:
         same(found, torch.cat(parts).float() @ b.float())
 
     example()
+
+
+def check_operands_that_are_gathered_by_exchange(world: Any) -> None:
+    """As on GPUs those are of some size; of shards of rows, too, and of rows that are no whole words, which are not."""
+    bf16 = torch.bfloat16
+    for dtype, each, k in ((bf16, 9, 66), (torch.float16, 1, 2), (torch.float32, 5, 7), (bf16, 3, 7)):
+        m = each * world.n_pes
+        whole, b = matrix(m, k, 1, dtype), matrix(k, 8, 9, dtype)
+        possible = each * k * dtype.itemsize % 4 == 0
+        choose = (lambda *given: "exchange") if possible else for_products
+        with mock.patch.object(gathers, "for_products", side_effect=choose) as chosen:
+            for rows in (m, m - each // 2):  # with fewer the last PE has fewer
+                c = -(-rows // world.n_pes)
+                part = whole[:rows][world.pe * c :][:c].contiguous()
+                found = kernels.all_gather_gemm(part, b, rows=rows, algorithm="bulk_synchronous")
+                same(found, whole[:rows].float() @ b.float())
+            assert chosen.called
 
 
 def check_gemm_reduce_scatter_and_all_reduce(world: Any) -> None:
