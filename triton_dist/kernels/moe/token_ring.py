@@ -23,6 +23,7 @@ __all__ = [
     "BATCH",
     "Route",
     "TokensConfig",
+    "all_come",
     "anywhere",
     "comes_of",
     "done_round",
@@ -261,6 +262,17 @@ def comes_of(route, source, batch, CONFIG: gl.constexpr):
     """The row and the bits of a batch of a source; 0 behind the last one."""
     there = batch * BATCH < tokens_of(route, source)
     return gl.load(route.comes + source * CONFIG.batches + batch, mask=there, other=0)
+
+
+@gluon.jit
+def all_come(route, batch, STEP: gl.constexpr, CONFIG: gl.constexpr):
+    """:func:`comes_of` of every other rank: with a ``STEP`` of 1 from the next one on, of -1 from the one before on."""
+    N: gl.constexpr = CONFIG.n_pes
+    found = ()
+    for distance in gl.static_range(1, N):
+        rank = (route.me + STEP * distance + N) % N
+        found = found + (comes_of(route, rank, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
+    return found
 
 
 @gluon.jit

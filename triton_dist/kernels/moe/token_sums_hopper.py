@@ -32,6 +32,7 @@ from triton_dist.kernels.moe.combine_ring import (
 from triton_dist.kernels.moe.rounds_hopper import LINE
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
+    all_come,
     comes_of,
     done_round,
     fill,
@@ -54,16 +55,6 @@ TEAMS = gl.constexpr(2)
 
 
 @gluon.jit
-def _come(route, batch, CONFIG: gl.constexpr):
-    """What says of a batch of the next PE, of the one behind it, and so on, which of its tokens are here, and where."""
-    N: gl.constexpr = CONFIG.n_pes
-    found = ()
-    for distance in gl.static_range(1, N):
-        found = found + (comes_of(route, (route.me + distance) % N, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
-    return found
-
-
-@gluon.jit
 def _ones(bits):
     """How many of 8 bits are set."""
     pairs = bits - ((bits >> 1) & 0x55)
@@ -79,10 +70,10 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
     """
     N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
-    ahead = _come(route, lane, CONFIG)
+    ahead = all_come(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        ahead = all_come(route, (i + 1) * lanes + lane, 1, CONFIG)
         for j in range(BATCH):
             for distance in gl.static_range(1, N):
                 bits = come[distance - 1] & 255
@@ -97,10 +88,10 @@ def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lan
     N: gl.constexpr = CONFIG.n_pes
     GROUPS: gl.constexpr = CONFIG.late * (N - 1)
     stage, phase, number = 0, 0, 0
-    ahead = _come(route, lane, CONFIG)
+    ahead = all_come(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        ahead = all_come(route, (i + 1) * lanes + lane, 1, CONFIG)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)

@@ -31,6 +31,7 @@ from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
+    all_come,
     anywhere,
     comes_of,
     done_round,
@@ -111,7 +112,7 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
 
 @gluon.jit
 def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Load the tokens that come.
+    """Load the tokens that come, of each round in the order in which PEs send to this one.
 
     A flag often says that several rounds have arrived. So what was acquired once is not asked for again.
     """
@@ -120,10 +121,10 @@ def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CON
     newest = ()  # round that each source is known to have sent
     for _ in gl.static_range(1, N):
         newest = newest + (first - 1,)  # type: ignore[assignment]  # noqa: RUF005
-    ahead = _come(route, lane, CONFIG)
+    ahead = all_come(route, lane, -1, CONFIG)
     for i in range(rounds):
         come, known = ahead, newest
-        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        ahead = all_come(route, (i + 1) * lanes + lane, -1, CONFIG)
         newest = ()
         for distance in gl.static_range(1, N):
             source = (route.me - distance + N) % N
@@ -139,25 +140,14 @@ def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CON
 
 
 @gluon.jit
-def _come(route, batch, CONFIG: gl.constexpr):
-    """What says of a batch of each source which of its tokens come, and to which rows: in the order in which PEs send
-    to this one."""
-    N: gl.constexpr = CONFIG.n_pes
-    found = ()
-    for distance in gl.static_range(1, N):
-        found = found + (comes_of(route, (route.me - distance + N) % N, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
-    return found
-
-
-@gluon.jit
 def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the tokens that come to the result."""
     N: gl.constexpr = CONFIG.n_pes
     stage, phase, number = 0, 0, 0
-    ahead = _come(route, lane, CONFIG)
+    ahead = all_come(route, lane, -1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = _come(route, (i + 1) * lanes + lane, CONFIG)
+        ahead = all_come(route, (i + 1) * lanes + lane, -1, CONFIG)
         for distance in gl.static_range(1, N):
             bits, row = come[distance - 1] & 255, come[distance - 1] >> 8
             for j in range(BATCH):
