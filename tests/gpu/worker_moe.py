@@ -53,10 +53,12 @@ def tokens(
     ids = torch.randint(0, n * LOCAL, (n, room, TOP_K), generator=generator)
     ids[torch.rand(ids.shape, generator=generator) < skew] = 1
     ids[torch.rand(ids.shape, generator=generator) < 0.1] = -1
-    x = torch.randint(-8, 8, (n, room, HIDDEN), generator=generator).float()
     weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
     device = world.device
-    return Tokens(x.to(device).to(dtype), ids.to(device), weights.to(device), counts)
+    # Made where they are: a CPU takes seconds for those of many tokens. Equal GPUs make equal ones.
+    on_device = torch.Generator(device).manual_seed(seed)
+    x = torch.randint(-8, 8, (n, room, HIDDEN), generator=on_device, device=device, dtype=torch.float16)
+    return Tokens(x.to(dtype), ids.to(device), weights.to(device), counts)
 
 
 def rows_of(world: Any, given: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
