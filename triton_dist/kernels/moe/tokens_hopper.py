@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import (
-    acquire,
+    acquire_newest,
     fence_async_proxy,
     store_nothing,
     stores_complete,
@@ -130,7 +130,7 @@ def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CON
             source = (route.me - distance + N) % N
             sent = known[distance - 1]  # type: ignore[var-annotated]
             if sent - (first + i) < 0:
-                sent = acquire(route.flags + source * lanes + lane, first + i, "sys")
+                sent = acquire_newest(route.flags + source * lanes + lane, first + i, "sys")
                 fence_async_proxy()
             newest = newest + (sent,)  # type: ignore[assignment]  # noqa: RUF005
             slot = slot_of(first + i, source, lanes, lane, CONFIG)

@@ -13,6 +13,7 @@ from triton_dist.language._poll import no_polls, poll
 
 __all__ = [
     "acquire",
+    "acquire_newest",
     "clock",
     "fence_async_proxy",
     "nanoseconds",
@@ -30,8 +31,17 @@ __all__ = [
 def acquire(flag, number, scope: gl.constexpr):
     """Wait until ``flag`` is ``number`` or later, with acquire semantics: stores before its update are visible then.
 
-    Numbers wrap around after 2³² launches, so the sign of their difference gives their order. Returns the flag.
+    Numbers wrap around after 2³² launches, so the sign of their difference gives their order.
     """
+    polls = no_polls()
+    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) - number < 0:
+        polls = poll(polls, flag, CMP_GE, number)
+
+
+@gluon.jit
+def acquire_newest(flag, number, scope: gl.constexpr):
+    """As :func:`acquire`; returns the flag, which may be a later number. (Carried through that loop, it takes registers
+    that fp8 products do not have.)"""
     polls = no_polls()
     seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
     while seen - number < 0:
