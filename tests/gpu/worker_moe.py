@@ -250,44 +250,115 @@ def combines_by_tma(world: Any) -> None:
                     assert not different, f"PE {me}: {hidden} of {dtype}, {programs} programs: tokens {different}"
 
 
+class Sent(NamedTuple):
+    """What a PE passes to ``dispatch_tokens``, or what comes to one."""
+
+    x: torch.Tensor
+    ids: torch.Tensor
+    weights: torch.Tensor
+    scales: torch.Tensor | None
+
+    def goes(self, rank: int, local: int) -> torch.Tensor:
+        """Which choices are of the experts of a rank, of which each has as many."""
+        return (self.ids >= 0) & (self.ids // local == rank)
+
+
+def come(sent: list[Sent], rank: int, local: int) -> Sent:
+    """What comes to a rank of what all ranks send."""
+    parts = []
+    for one in sent:
+        here = one.goes(rank, local)
+        ids, weights = torch.where(here, one.ids - rank * local, -1), torch.where(here, one.weights, 0.0)
+        there = here.any(dim=-1)
+        parts.append(Sent(*(None if of is None else of[there] for of in (one.x, ids, weights, one.scales))))
+    return Sent(*(None if of[0] is None else torch.cat(of) for of in zip(*parts, strict=True)))
+
+
+def sums_at(sent: list[Sent], rank: int, local: int, ys: list[torch.Tensor]) -> torch.Tensor:
+    """The sums of a rank's tokens of the rows ``ys`` that the ranks have for what came: in float32, by rank."""
+    total = torch.zeros((len(sent[rank].x), ys[0].shape[1]), device=ys[0].device)
+    for other, y in enumerate(ys):
+        counts = [int(one.goes(other, local).any(dim=-1).sum()) for one in sent[: rank + 1]]
+        there = sent[rank].goes(other, local).any(dim=-1)
+        total[there] += y[sum(counts[:-1]) : sum(counts)].float()
+    return total.to(ys[0].dtype)
+
+
+class Kind(NamedTuple):
+    """Of rows, and by how many programs they go."""
+
+    hidden: int
+    dtype: torch.dtype
+    n_scales: int
+    programs: int
+
+    @property
+    def of_sums(self) -> torch.dtype:
+        return torch.bfloat16 if self.dtype == FP8 else self.dtype
+
+    def rows(self, world: Any, number: int, pe: int, count: int) -> torch.Tensor:
+        """Random rows that all PEs can make: those of this ``number`` of any PE."""
+        random = torch.Generator(world.device).manual_seed(1000 * number + pe)
+        return torch.randn((count, self.hidden), generator=random, device=world.device)
+
+    def sent_by(self, world: Any, given: Tokens, number: int, pe: int) -> Sent:
+        t = given.counts[pe]
+        x, others = self.rows(world, 4 * number, pe, t), self.rows(world, 4 * number + 1, pe, t).abs()
+        scales = others[:, : self.n_scales].contiguous() if self.n_scales else None
+        ids = given.ids[pe, :t].to(torch.int32 if number % 2 else torch.int64)
+        return Sent(x.to(self.dtype), ids, others[:, -TOP_K:].contiguous(), scales)
+
+
 def tokens_once(world: Any) -> None:
-    """``dispatch_tokens`` by TMA against load and store: the same bits, and those of sums, in calls without a pause."""
-    me, n, device = world.pe, world.n_pes, world.device
-    random = torch.Generator(device).manual_seed(me)
+    """``dispatch_tokens`` and ``combine_tokens`` by TMA, bit by bit, in calls without a pause."""
+    me, n = world.pe, world.n_pes
     kinds = (
-        ((HIDDEN, FP8, HIDDEN // 128, SMS), (HIDDEN, torch.bfloat16, 0, SMS), (4224, torch.float32, 1, 7),
-         (1472, torch.float16, 0, 64), (1024, FP8, 3, 1))
+        (Kind(HIDDEN, FP8, HIDDEN // 128, SMS), Kind(HIDDEN, torch.bfloat16, 0, SMS), Kind(4224, torch.float32, 1, 7),
+         Kind(1472, torch.float16, 0, 64), Kind(1024, FP8, 3, 1))
         if ON_GPU
-        else ((64, torch.bfloat16, 0, SMS), (32, torch.float32, 1, 1))
+        else (Kind(512, torch.bfloat16, 0, SMS), Kind(32, torch.float32, 1, 1))
     )  # fmt: skip
     groups = [None, *([world.team_world.split_strided(0, 1, 2)] if n > 2 and LOCAL % 2 == 0 else [])]
-    for seed, (hidden, dtype, n_scales, programs) in enumerate(kinds):
-        given = [tokens(world, seed * 2 + i, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY) for i in range(2)]
+    for seed, kind in enumerate(kinds):
         for group in groups:
             if group is not None and not group:
                 continue
-            options: dict[str, Any] = {"num_experts": n * LOCAL, "max_tokens": MANY, "num_sms": programs}
-            calls = []
-            for one in given:
-                t = one.counts[me]
-                x = torch.randn((t, hidden), generator=random, device=device).to(dtype)
-                ids = one.ids[me, :t].to(torch.int32 if seed % 2 else torch.int64)
-                weights = torch.rand((t, TOP_K), generator=random, device=device)
-                scales = torch.rand((t, n_scales), generator=random, device=device) if n_scales else None
-                calls.append(((x, ids, weights), options | {"scales": scales, "group": group}))
-            expected = [moe.dispatch_tokens(*a, **o, algorithm="portable") for a, o in calls]
-            wide = torch.bfloat16 if dtype == FP8 else dtype
-            ys = [torch.randn(e.x.shape, generator=random, device=device).to(wide) for e in expected]
-            sums = [moe.combine_tokens(y, e, algorithm="portable") for y, e in zip(ys, expected, strict=True)]
+            members = range(n if group is None else 2)
+            local = n * LOCAL // len(members)
+            options = {"num_experts": n * LOCAL, "max_tokens": MANY, "num_sms": kind.programs, "group": group}
+            calls, expected = [], []
+            for i in range(2):
+                number = 2 * seed + i
+                given = tokens(world, number, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
+                sent = [kind.sent_by(world, given, number, pe) for pe in members]
+                coming = [come(sent, rank, local) for rank in members]
+                ys = [kind.rows(world, 4 * number + 2, pe, len(coming[pe].x)).to(kind.of_sums) for pe in members]
+                y = torch.full((len(members) * MANY, kind.hidden), torch.nan, dtype=kind.of_sums, device=world.device)
+                y[: len(ys[me])] = ys[me]
+                x, ids, weights, scales = sent[me]
+                calls.append(((x, ids, weights), options | {"scales": scales}, y))
+                expected.append((coming[me], sums_at(sent, me, local, ys)))
             found = []
             for i in range(8):  # in turn, in the slots of two buffers
-                arguments, named = calls[i % 2]
-                one_found = moe.dispatch_tokens(*arguments, **named, buffer=i // 4)
-                found.append((one_found, moe.combine_tokens(ys[i % 2], one_found, buffer=i // 4)))
+                arguments, named, y = calls[i % 2]
+                here = moe.dispatch_tokens(*arguments, **named, buffer=i // 4)
+                found.append((here, moe.combine_tokens(y, here, buffer=i // 4)))
             for i, (here, out) in enumerate(found):
-                what = f"PE {me}: call {i} of {hidden} {dtype}, {programs} programs"
-                verify_tokens(here, expected[i % 2], what)
-                assert torch.equal(bits(out), bits(sums[i % 2])), f"{what}: sums"
+                what = f"PE {me}: call {i} of {kind}"
+                want, sums = expected[i % 2]
+                verify_come(here, want, what)
+                assert torch.equal(bits(out), bits(sums)), f"{what}: sums"
+
+
+def verify_come(here: moe.DispatchedTokens, want: Sent, what: str) -> None:
+    rows = len(want.x)
+    assert int(here.n_rows) == rows, f"{what}: {int(here.n_rows)} rows, not {rows}"
+    assert torch.equal(bits(here.x[:rows]), bits(want.x)), f"{what}: rows"
+    assert here.topk_ids is not None and torch.equal(here.topk_ids[:rows], want.ids), f"{what}: ids"
+    assert bool((here.topk_ids[rows:] == -1).all()), f"{what}: ids behind the last row"
+    assert here.topk_weights is not None and torch.equal(here.topk_weights[:rows], want.weights), f"{what}: weights"
+    if want.scales is not None:
+        assert here.scales is not None and torch.equal(here.scales[:rows], want.scales), f"{what}: scales"
 
 
 def verify_tokens(here: moe.DispatchedTokens, want: moe.DispatchedTokens, what: str) -> None:
