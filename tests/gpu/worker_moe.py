@@ -274,14 +274,15 @@ def come(sent: list[Sent], rank: int, local: int) -> Sent:
     return Sent(*(None if of[0] is None else torch.cat(of) for of in zip(*parts, strict=True)))
 
 
-def sums_at(sent: list[Sent], rank: int, local: int, ys: list[torch.Tensor]) -> torch.Tensor:
-    """The sums of a rank's tokens of the rows ``ys`` that the ranks have for what came: in float32, by rank."""
-    total = torch.zeros((len(sent[rank].x), ys[0].shape[1]), device=ys[0].device)
+def sums_at(sent: list[Sent], rank: int, local: int, ys: list[torch.Tensor], hosts: int) -> torch.Tensor:
+    """The sums of a rank's tokens of the rows ``ys`` that the ranks have for what came: in float32, by rank; those of a
+    host are rounded before they leave it."""
+    of_hosts = torch.zeros((hosts, len(sent[rank].x), ys[0].shape[1]), device=ys[0].device)
     for other, y in enumerate(ys):
         counts = [int(one.goes(other, local).any(dim=-1).sum()) for one in sent[: rank + 1]]
         there = sent[rank].goes(other, local).any(dim=-1)
-        total[there] += y[sum(counts[:-1]) : sum(counts)].float()
-    return total.to(ys[0].dtype)
+        of_hosts[other * hosts // len(ys)][there] += y[sum(counts[:-1]) : sum(counts)].float()
+    return of_hosts.to(ys[0].dtype).float().sum(dim=0).to(ys[0].dtype)
 
 
 class Kind(NamedTuple):
@@ -324,7 +325,7 @@ def tokens_once(world: Any) -> None:
             if group is not None and not group:
                 continue
             members = range(n if group is None else 2)
-            local = n * LOCAL // len(members)
+            local, hosts = n * LOCAL // len(members), communicator_of(group).grid.hosts
             options = {"num_experts": n * LOCAL, "max_tokens": MANY, "num_sms": kind.programs, "group": group}
             calls, expected = [], []
             for i in range(2):
@@ -337,7 +338,7 @@ def tokens_once(world: Any) -> None:
                 y[: len(ys[me])] = ys[me]
                 x, ids, weights, scales = sent[me]
                 calls.append(((x, ids, weights), options | {"scales": scales}, y))
-                expected.append((coming[me], sums_at(sent, me, local, ys)))
+                expected.append((coming[me], sums_at(sent, me, local, ys, hosts)))
             found = []
             for i in range(8):  # in turn, in the slots of two buffers
                 arguments, named, y = calls[i % 2]
