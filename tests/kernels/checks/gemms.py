@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import functional
-from triton_dist.kernels.collectives.all_gather import for_products
+from triton_dist.kernels.collectives.all_gather import operand_algorithm
 from triton_dist.kernels.gemm import all_gather_gemm as gathers
 from triton_dist.kernels.gemm import gemm_all_scatter as scatters
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
@@ -76,7 +76,7 @@ def check_products_that_are_too_large_for_words(world: Any) -> None:
         )
         expected = a.float() @ torch.cat(parts, 1).float()
         for way in ways if columns % 2 == 0 else ("low_latency", ""):
-            with mock.patch.object(scatters, "gathers", return_value=way):
+            with mock.patch.object(scatters, "side_by_side_algorithm", return_value=way):
                 kernels.gemm_all_scatter(a, parts[world.pe], out.fill_(7), algorithm="bulk_synchronous")
             same(out, expected)
             triton_dist.barrier_all()
@@ -100,8 +100,8 @@ def check_operands_that_are_gathered_by_exchange(world: Any) -> None:
         m = each * world.n_pes
         whole, b = matrix(m, k, 1, dtype), matrix(k, 8, 9, dtype)
         possible = each * k * dtype.itemsize % 4 == 0
-        choose = (lambda *given: "exchange") if possible else for_products
-        with mock.patch.object(gathers, "for_products", side_effect=choose) as chosen:
+        choose = (lambda *given: "exchange") if possible else operand_algorithm
+        with mock.patch.object(gathers, "operand_algorithm", side_effect=choose) as chosen:
             for rows in (m, m - each // 2):  # with fewer the last PE has fewer
                 c = -(-rows // world.n_pes)
                 part = whole[:rows][world.pe * c :][:c].contiguous()

@@ -152,7 +152,10 @@ def check_every_tile_of_a_gemm(world: Any) -> None:
         ("fused_producer_consumer", True),
     ):
         events: list[dict[str, Any]] = []
-        with traced(events), mock.patch.object(scatters, "gathers", return_value=""):  # tiles, and no words
+        with (
+            traced(events),
+            mock.patch.object(scatters, "side_by_side_algorithm", return_value=""),
+        ):  # tiles, and no words
             product(world, algorithm)()
         if world.pe != 0:
             continue

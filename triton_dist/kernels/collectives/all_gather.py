@@ -2,7 +2,7 @@
 
 ``low_latency``, for small inputs: the LL protocol, through slots of every PE to the output; one latency in all. It can
 also put matrices side by side (``row``), as GEMMs whose columns are shared want it.
-``exchange``, for medium operands of products: without flags or barriers (gather_exchange.py).
+``exchange``, for medium GEMM operands: without flags or barriers (gather_exchange.py).
 ``push``, for larger inputs: a barrier; every program loads its blocks of the input once and stores them to all outputs;
 a barrier. Every PE begins its rounds of stores with another peer, so that no PE is stored to by all. ``copy_engine``:
 the same with a copy for each peer between stream barriers, which leaves the multiprocessors free.
@@ -12,13 +12,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import check_collective, check_part, check_tensors, need_symmetric, words
+from triton_dist.kernels.arguments import (
+    check_collective,
+    check_part,
+    check_tensors,
+    need_symmetric,
+    word_bytes,
+    words,
+)
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
@@ -49,7 +57,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["ALGORITHMS", "all_gather", "all_gather_parts", "for_products"]
+__all__ = ["ALGORITHMS", "all_gather", "all_gather_parts", "operand_algorithm", "without_barriers"]
 
 
 @triton.jit
@@ -147,10 +155,7 @@ def all_gather(
         compared = "all_gather", input.shape, input.dtype, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if input.numel():
-            if algorithm == "exchange":
-                made: Any = gather_exchange(comm, to, part, input.dtype, limit=limit)
-            else:
-                made = ALGORITHMS[algorithm](comm, to, part, limit=limit)
+            made = _run_of(algorithm, input.dtype)(comm, to, part, limit=limit)
             prepared.keep(signature, made, *compared)
         return output
 
@@ -190,33 +195,48 @@ def all_gather_parts(
             if fits(n, comm.n_pes, limit):
                 estimates["low_latency"] = model.low_latency(sent)
             algorithm = choose(comm, Case("all_gather", BYTES, (part * size,)), estimates)
+        elif algorithm == "exchange" and (why := why_not_gathered(output.dtype, math.gcd(part, output.numel()) * size)):
+            raise ValueError(f"all_gather: {why}")
         if algorithm == "two_level":
-            made = gather_parts(comm, to, source, n, in_place=False, limit=limit)
-        elif algorithm == "exchange":
-            if why := why_not_gathered(output.dtype, math.gcd(part, output.numel()) * size):
-                raise ValueError(f"all_gather: {why}")
-            made = gather_exchange(comm, to, source, output.dtype, limit=limit, part=n)
+            made: Any = gather_parts(comm, to, source, n, in_place=False, limit=limit)
         else:
-            run = push if algorithm == "push" else low_latency
-            made = run(comm, to, source, limit=limit, part=n)
+            made = _run_of(algorithm, output.dtype)(comm, to, source, limit=limit, part=n)
         prepared.keep(signature, made, *compared)
 
 
-def for_products(comm: Communicator, dtype: torch.dtype, part_bytes: int, whole_bytes: int, sm_margin: int = 0) -> str:
-    """The algorithm by which operands of a product are gathered, of parts of so many bytes: ``exchange`` or ``auto``.
+def without_barriers(
+    dtype: torch.dtype, part_bytes: int, unit: int, n_pes: int, limit: int = NO_LIMIT
+) -> dict[str, float]:
+    """Estimated seconds of the algorithms that gather operands and results of GEMMs without barriers, of those that
+    take parts of so many bytes, multiples of ``unit`` bytes, from each PE."""
+    found = {}
+    if fits(part_bytes // word_bytes(unit), n_pes, limit):
+        found["low_latency"] = model.low_latency(part_bytes * (n_pes - 1))
+    if why_not_gathered(dtype, unit) is None and fits_exchange(part_bytes // 4, n_pes, limit):
+        found["exchange"] = model.exchanged(part_bytes, n_pes)
+    return found
+
+
+def operand_algorithm(
+    comm: Communicator, dtype: torch.dtype, part_bytes: int, whole_bytes: int, sm_margin: int = 0
+) -> str:
+    """The algorithm that gathers a GEMM's operand in parts of so many bytes: ``exchange`` or ``auto``.
 
     Args:
         whole_bytes: of all parts, of which the last may be shorter.
     """
     limit, n_pes = check_sm_margin("all_gather", sm_margin), comm.n_pes
-    lacks = why_not_gathered(dtype, math.gcd(part_bytes, whole_bytes))
-    if lacks or comm.grid.hosts > 1 or n_pes == 1 or not fits_exchange(part_bytes // 4, n_pes, limit):
+    found = without_barriers(dtype, part_bytes, math.gcd(part_bytes, whole_bytes), n_pes, limit)
+    if "exchange" not in found or comm.grid.hosts > 1 or n_pes == 1:
         return "auto"
     sent = part_bytes * (n_pes - 1)
-    others = [model.direct(sent), model.copy_engine(sent, n_pes - 1)]
-    if fits(part_bytes // 4, n_pes, limit):
-        others.append(model.low_latency(sent))
-    return "exchange" if model.exchanged(part_bytes, n_pes) < min(others) else "auto"
+    others = model.direct(sent), model.copy_engine(sent, n_pes - 1)
+    return "exchange" if found.pop("exchange") < min(*others, *found.values()) else "auto"
+
+
+def _run_of(algorithm: str, dtype: torch.dtype) -> Callable[..., Launch | Sequence[Step] | None]:
+    """What launches an algorithm with words of elements of ``dtype``."""
+    return partial(gather_exchange, dtype=dtype) if algorithm == "exchange" else ALGORITHMS[algorithm]
 
 
 def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:

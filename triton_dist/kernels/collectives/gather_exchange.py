@@ -3,7 +3,7 @@
 As :mod:`~triton_dist.kernels.collectives.exchange`, whose slots it uses, but nothing is added up: one latency, and each
 byte is sent once. ``push`` has two barriers, of which the first waits until the outputs may be overwritten; here slots
 are in between. The sentinel protocol leaves no word of which all elements are -0.0: one of them arrives as 0.0. So it
-is for operands of products, which do not tell the two apart.
+is for GEMM operands, where the two make no difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from triton_dist.kernels.collectives.exchanged_rows import (
     receive_words,
     send_words,
 )
-from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
+from triton_dist.kernels.collectives.parts import is_wide, length_of_part, store_in_parts, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Launch, launch
@@ -68,10 +68,7 @@ def all_gather_exchange(
                 to = output + (ranks.to(tl.int64) * n + offsets)
             else:  # of each rank's row i the row i of the output
                 to = output + ((offsets // row * row) * N_PES + ranks * row + offsets % row)
-            if (block + 1) * WORDS <= least:  # a mask that is the same for a whole row leaves vectors
-                tl.store(to, gathered, mask=ranks < N_PES)
-            else:
-                tl.store(to, gathered, mask=(ranks < N_PES) & are_in_part(offsets, ranks, n, total))
+            store_in_parts(to, gathered, offsets, ranks, (block + 1) * WORDS <= least, n, total, N_PES)
         number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
     exchange_end(slots, number)
 
@@ -89,8 +86,8 @@ def gather_exchange(
     comm: Communicator,
     output: torch.Tensor,
     input: torch.Tensor,
-    dtype: torch.dtype,
     *,
+    dtype: torch.dtype,
     limit: int = NO_LIMIT,
     part: int = 0,
     row: int | None = None,

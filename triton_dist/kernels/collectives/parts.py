@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["are_in_part", "is_wide", "length_of_part", "part_of", "widened"]
+__all__ = ["are_in_part", "is_wide", "length_of_part", "part_of", "store_in_parts", "widened"]
 
 
 def part_of(n: int, n_pes: int) -> int:
@@ -50,3 +50,13 @@ def are_in_part(offsets, pes, part, total):
         return offsets < part
     else:
         return (offsets < part) & (pes.to(tl.int64) * part + offsets < total)
+
+
+@triton.jit
+def store_in_parts(to, rows, offsets, ranks, whole, part, total, N_PES: tl.constexpr):
+    """Store a row for each of the ``ranks`` that there are, of its elements those in the rank's part; all of them if
+    they are ``whole`` in every part."""
+    if whole:  # a mask that is the same for a whole row leaves vectors
+        tl.store(to, rows, mask=ranks < N_PES)
+    else:
+        tl.store(to, rows, mask=(ranks < N_PES) & are_in_part(offsets, ranks, part, total))

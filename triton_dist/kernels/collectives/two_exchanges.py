@@ -29,7 +29,7 @@ from triton_dist.kernels.collectives.exchanged_rows import (
     send_rows,
     words_in,
 )
-from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, part_of, widened
+from triton_dist.kernels.collectives.parts import is_wide, length_of_part, part_of, store_in_parts, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Launch, launch
@@ -68,10 +68,7 @@ def all_reduce_two_exchanges(
             rows = receive_rows(slots, number, 1, first, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
             ranks = first + tl.arange(0, GROUP)[:, None]
             to, rows = output + (ranks.to(tl.int64) * part + offsets), rows.to(output.dtype.element_ty)
-            if (block + 1) * BLOCK <= least:  # a mask that is the same for a whole row leaves vectors
-                tl.store(to, rows, mask=ranks < N_PES)
-            else:
-                tl.store(to, rows, mask=(ranks < N_PES) & are_in_part(offsets, ranks, part, n))
+            store_in_parts(to, rows, offsets, ranks, (block + 1) * BLOCK <= least, part, n, N_PES)
         number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
     exchange_end(slots, number)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts, for_products
+from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts, operand_algorithm
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
@@ -126,7 +126,7 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
     """What gathers matrices whose rows are shards of those of ``gathered``."""
     comm, sm_margin, own = gemm.comm, gemm.sm_margin, gemm.a.shape[0]
     part = gemm.each * gathered.shape[1]
-    algorithm = for_products(comm, gathered.dtype, part * gathered.element_size(), gathered.nbytes, sm_margin)
+    algorithm = operand_algorithm(comm, gathered.dtype, part * gathered.element_size(), gathered.nbytes, sm_margin)
 
     def gather(a: torch.Tensor) -> None:
         all_gather(gathered, a.contiguous(), algorithm=algorithm, sm_margin=sm_margin, group=comm)

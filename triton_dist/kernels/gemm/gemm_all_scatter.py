@@ -21,7 +21,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine, send_by_copy_engine
-from triton_dist.kernels.gemm.few_columns import few_columns, gathers
+from triton_dist.kernels.gemm.few_columns import few_columns, side_by_side_algorithm
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
@@ -113,7 +113,7 @@ def _hopper_fits(gemm: Operands) -> bool:
 
 def _bulk_synchronous(out: torch.Tensor, gemm: Operands) -> Sequence[Step] | None:
     comm, mine = gemm.comm, _columns_of(gemm)
-    if algorithm := gathers(gemm.c, comm.n_pes, portable.limit(gemm.sm_margin)):
+    if algorithm := side_by_side_algorithm(gemm.c, comm.n_pes, portable.limit(gemm.sm_margin)):
         return _side_by_side(out, gemm, algorithm)
     entered = stream_barrier(comm)
     multiplied = local_gemm(gemm)
@@ -134,7 +134,7 @@ def _side_by_side(out: torch.Tensor, gemm: Operands, algorithm: str) -> Sequence
     to, source = words("gemm_all_scatter", columns * gemm.c.element_size(), out, product)
     limit, row = portable.limit(gemm.sm_margin), source.numel() // rows
     if algorithm == "exchange":
-        sent = gather_exchange(comm, to, source, product.dtype, limit=limit, row=row)
+        sent = gather_exchange(comm, to, source, dtype=product.dtype, limit=limit, row=row)
     else:
         block = block_of(in_bucket(gemm.c).shape[0] * row, comm.n_pes, limit)  # so a new M compiles nothing
         sent = low_latency(comm, to, source, limit=limit, block=block, row=row)

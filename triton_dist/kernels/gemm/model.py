@@ -155,9 +155,8 @@ def _gathered_slice(gemm: Gemm) -> float:
 
 def _reduced_slice(gemm: Gemm) -> float:
     """Of a slice of gemm_reduce_scatter inside of a host. A ring of few tiles has hops that follow each other."""
-    found = _reduce_scatter(gemm)
-    ring = found["ring"] - _further_hops(gemm) + gemm.n_pes * _HOP
-    return min(found["bulk_synchronous"], ring) if gemm.hopper else found["bulk_synchronous"]
+    bulk = _reduce_scatter(gemm)["bulk_synchronous"]
+    return min(bulk, _ring_of_chunks(gemm) + gemm.n_pes * _HOP) if gemm.hopper else bulk
 
 
 def _all_gather(gemm: Gemm) -> dict[str, float]:
@@ -206,6 +205,11 @@ def _tile_by_tile(gemm: Gemm, shards: int, share: float, columns: int = 256) -> 
     return max(padded.ours + sent / rounds, sent + padded.ours / rounds)
 
 
+def _ring_of_chunks(gemm: Gemm) -> float:
+    """Of gemm_reduce_scatter, but for hops behind the first."""
+    return _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes)
+
+
 def _further_hops(gemm: Gemm) -> float:
     """Of a ring, behind the first: of many tiles others are computed meanwhile."""
     few = gemm.m * gemm.n < 2 * 132 * 128 * 256
@@ -224,7 +228,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
-        "ring": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes) + _further_hops(gemm),
+        "ring": _ring_of_chunks(gemm) + _further_hops(gemm),
     }
 
 

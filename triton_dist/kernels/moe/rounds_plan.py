@@ -41,8 +41,8 @@ _SPLIT = 64
 _OF_A_COMBINE = 232448 - 2048
 """As ``_SHARED``."""
 _DEPTHS = 8, 16
-_ON_THEIR_WAY = 10 << 20
-"""Bytes to all peers of all lanes."""
+_IN_FLIGHT = 10 << 20
+"""Bytes, of all lanes to all peers."""
 _SUMMED_LINES = 128
 """Of a box whose sums four warps hold in registers, at most."""
 
@@ -135,14 +135,14 @@ def tokens_plan_for(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None
 
 
 def depth_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
-    """For how many rounds lanes have slots, of so many rows from each PE: half of these are on their way.
+    """For how many rounds lanes have slots, of so many rows from each PE: half of these are in flight.
 
     Some 20 µs pass from a row's store to the flag that says that the peer has received it, and the link should not be
     idle meanwhile. More rounds than that help no dispatch, and combines take longer: then sends are farther ahead of
     the sums that are left in the end.
     """
     of_round = lanes * batch * (n_pes - 1) * row_bytes
-    return next((depth for depth in _DEPTHS if depth // 2 * of_round >= _ON_THEIR_WAY), _DEPTHS[-1])
+    return next((depth for depth in _DEPTHS if depth // 2 * of_round >= _IN_FLIGHT), _DEPTHS[-1])
 
 
 def _rings_of(row_bytes: int, sevenths: int) -> TokensPlan:

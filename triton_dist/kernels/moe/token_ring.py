@@ -21,11 +21,12 @@ from triton_dist.kernels.moe.token_batches import header_words
 
 __all__ = [
     "BATCH",
+    "LATE",
     "Route",
     "TokensConfig",
-    "all_come",
     "anywhere",
     "comes_of",
+    "comes_of_others",
     "done_round",
     "fill",
     "fill_batch",
@@ -46,6 +47,8 @@ __all__ = [
 
 BATCH = gl.constexpr(8)
 """Tokens of a lane in a round."""
+LATE = gl.constexpr(2)
+"""How many tokens of the next round are stored when it is asked whether those of a round have arrived."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,6 @@ class TokensConfig:
         sent, received: rows of the rings, of what this PE has and of what comes.
         tables: where the tables of ``token_batches.py`` are in the memory: tokens_of, rows_of, goes, comes.
         depth: of the slots, in rounds, a power of two.
-        late: how many tokens of the next round are stored when it is asked whether those of a round have arrived.
         top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
         row_lines, dtype: of a combine's rows.
     """
@@ -70,7 +72,6 @@ class TokensConfig:
     received: int
     tables: tuple[int, int, int, int]
     depth: int
-    late: int
     top_k: int = 1
     local_experts: int = 1
     max_tokens: int = 1
@@ -265,7 +266,7 @@ def comes_of(route, source, batch, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def all_come(route, batch, STEP: gl.constexpr, CONFIG: gl.constexpr):
+def comes_of_others(route, batch, STEP: gl.constexpr, CONFIG: gl.constexpr):
     """:func:`comes_of` of every other rank: with a ``STEP`` of 1 from the next one on, of -1 from the one before on."""
     N: gl.constexpr = CONFIG.n_pes
     found = ()

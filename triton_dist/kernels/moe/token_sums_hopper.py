@@ -32,8 +32,9 @@ from triton_dist.kernels.moe.combine_ring import (
 from triton_dist.kernels.moe.rounds_hopper import LINE
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
-    all_come,
+    LATE,
     comes_of,
+    comes_of_others,
     done_round,
     fill,
     goes_of,
@@ -70,10 +71,10 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
     """
     N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
-    ahead = all_come(route, lane, 1, CONFIG)
+    ahead = comes_of_others(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = all_come(route, (i + 1) * lanes + lane, 1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, 1, CONFIG)
         for j in range(BATCH):
             for distance in gl.static_range(1, N):
                 bits = come[distance - 1] & 255
@@ -86,12 +87,12 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
 def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the rows of peers' tokens to the slots of these."""
     N: gl.constexpr = CONFIG.n_pes
-    GROUPS: gl.constexpr = CONFIG.late * (N - 1)
+    GROUPS: gl.constexpr = LATE * (N - 1)
     stage, phase, number = 0, 0, 0
-    ahead = all_come(route, lane, 1, CONFIG)
+    ahead = comes_of_others(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = all_come(route, (i + 1) * lanes + lane, 1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, 1, CONFIG)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
@@ -103,7 +104,7 @@ def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lan
                     )  # fmt: skip
                 else:  # every round has as many groups
                     store_nothing()
-            if (j == CONFIG.late - 1) & (i >= 1):  # by now the round in front has arrived, or soon will have
+            if (j == LATE - 1) & (i >= 1):  # by now the round in front has arrived, or soon will have
                 stores_complete(GROUPS)
                 stored_round(stored, newest, first, i - 1, CONFIG)
     stores_complete()

@@ -31,8 +31,6 @@ __all__ = [
 
 _PEERS = 7
 """Of which the kernel takes slots."""
-_LATE = 2
-"""Tokens of the next round behind which those of a round have arrived, or soon will have."""
 
 
 class Beside(NamedTuple):
@@ -85,7 +83,7 @@ def configuration(plan: TokensPlan, routing: Routing, lines: int, n_scales: int,
     tables = tables_of(routing)
     return TokensConfig(
         routing.members.size, tables.batches, lines_in_memory(lines), plan.sent, plan.received, tables[:4],
-        _depth(routing, lines), _LATE, routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
+        _depth(routing, lines), routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
     )  # fmt: skip
 
 

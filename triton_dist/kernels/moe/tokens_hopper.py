@@ -31,9 +31,10 @@ from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
-    all_come,
+    LATE,
     anywhere,
     comes_of,
+    comes_of_others,
     done_round,
     fill_batch,
     goes_of,
@@ -71,7 +72,7 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
     N: gl.constexpr = CONFIG.n_pes
     STAGES: gl.constexpr = CONFIG.sent
     UNREAD: gl.constexpr = lag_of(CONFIG.sent) * N
-    GROUPS: gl.constexpr = CONFIG.late * N
+    GROUPS: gl.constexpr = LATE * N
     stage, phase, number = 0, 0, 0
     ahead = goes_of(route, lane)
     stay = comes_of(route, route.me, lane, CONFIG)
@@ -103,7 +104,7 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
             else:  # every batch has as many groups
                 for _ in gl.static_range(N):
                     store_nothing()
-            if (j == CONFIG.late - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
+            if (j == LATE - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
                 stores_complete(GROUPS)
                 stored_round(stored, newest, first, i - 1, CONFIG)
     stores_complete()
@@ -121,10 +122,10 @@ def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CON
     newest = ()  # round that each source is known to have sent
     for _ in gl.static_range(1, N):
         newest = newest + (first - 1,)  # type: ignore[assignment]  # noqa: RUF005
-    ahead = all_come(route, lane, -1, CONFIG)
+    ahead = comes_of_others(route, lane, -1, CONFIG)
     for i in range(rounds):
         come, known = ahead, newest
-        ahead = all_come(route, (i + 1) * lanes + lane, -1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         newest = ()
         for distance in gl.static_range(1, N):
             source = (route.me - distance + N) % N
@@ -144,10 +145,10 @@ def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, C
     """Store the tokens that come to the result."""
     N: gl.constexpr = CONFIG.n_pes
     stage, phase, number = 0, 0, 0
-    ahead = all_come(route, lane, -1, CONFIG)
+    ahead = comes_of_others(route, lane, -1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = all_come(route, (i + 1) * lanes + lane, -1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         for distance in gl.static_range(1, N):
             bits, row = come[distance - 1] & 255, come[distance - 1] >> 8
             for j in range(BATCH):
