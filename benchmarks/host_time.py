@@ -118,6 +118,7 @@ def gemms(bench: Bench) -> dict[str, Call]:
         ),
         "ours all_reduce_norm, 16 rows": lambda: kernels.all_reduce_norm(few, residual=few),
         "ours all_gather_gemm, copy_engine": lambda: kernels.all_gather_gemm(mine, b, product, algorithm="copy_engine"),
+        "ours all_gather_gemm, push": lambda: kernels.all_gather_gemm(mine, b, product, algorithm="push"),
         "ours all_gather_gemm, bulk_synchronous": lambda: kernels.all_gather_gemm(
             mine, b, product, algorithm="bulk_synchronous"
         ),
@@ -131,7 +132,10 @@ def gemms(bench: Bench) -> dict[str, Call]:
         torch.mm(a, b, out=product)
         dist.all_reduce(product)
 
-    return sides | {"cuBLAS and NCCL all_reduce": matmul_and_all_reduce}
+    return sides | {
+        "cuBLAS alone": lambda: torch.mm(a, b, out=product),
+        "cuBLAS and NCCL all_reduce": matmul_and_all_reduce,
+    }
 
 
 def decoding(bench: Bench) -> dict[str, Call]:

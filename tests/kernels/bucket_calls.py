@@ -120,6 +120,14 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], algorithm="copy_engine", rows=m),
         [range(1, 65), range(65, 129), range(897, 1025)],
     ),
+    "all_gather_gemm, push": (
+        lambda m: kernels.all_gather_gemm(A[:m], B, RESULT[: 2 * m], algorithm="push"),
+        [range(33, 65), range(65, 129), range(961, 1025)],
+    ),
+    "all_gather_gemm, push, shards that differ": (
+        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], algorithm="push", rows=m),
+        [range(65, 129), range(897, 1025)],
+    ),
     "gemm_all_scatter, bulk_synchronous": (
         lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="bulk_synchronous"),
         [range(2, 65), range(65, 129), range(129, 257)],

@@ -26,6 +26,7 @@ from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
+    all_gather_gemm_push,
     gemm_all_reduce,
     gemm_all_reduce_direct,
     gemm_all_scatter,
@@ -38,6 +39,8 @@ from triton_dist.kernels.gemm.hopper import (
 )
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.shards import each_of, shard_of
+
+GATHERING = all_gather_gemm, all_gather_gemm_push
 
 
 class Driver:
@@ -112,13 +115,14 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
     )
     chunked = copy_engine._make_plan(comm, a, c, 132)
     gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
-    all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), gemm._replace(a=a[:2048]), a)
+    for module in GATHERING:
+        module.run(module.make_plan(comm, a[:2048], c, LARGE), gemm._replace(a=a[:2048]), a)
     gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), gemm._replace(c=c[:2048]), c)
     for plan in (
         local_gemm.make_plan(comm, a, c, 20),
         gemm_all_scatter.make_plan(comm, a, c, 20),
         gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16, 20),
-        all_gather_gemm.make_plan(comm, a[:2048], c, LARGE, 20),
+        *(module.make_plan(comm, a[:2048], c, LARGE, 20) for module in GATHERING),
         gemm_reduce_scatter.make_plan(comm, a, c, 20),
         gemm_all_reduce.make_plan(comm, a, c, 20),
         gemm_all_reduce_direct.make_plan(comm, a, c, 20).plan,
@@ -193,8 +197,9 @@ def launch_folded(pe: int, epilogue: Epilogue) -> None:
         chunked = copy_engine._make_plan(comm, a, c, 132, 2)
         gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
     a, c = torch.zeros(8192, 512, dtype=torch.bfloat16), torch.zeros(8192, 640, dtype=torch.bfloat16)
-    plan = all_gather_gemm.make_plan(comm, a[:2048], c, choose(a, c, 132, fold=2))
-    all_gather_gemm.run(plan, Operands(comm, a[:2048], b, c, None, epilogue), a)
+    for module in GATHERING:
+        plan = module.make_plan(comm, a[:2048], c, choose(a, c, 132, fold=2))
+        module.run(plan, Operands(comm, a[:2048], b, c, None, epilogue), a)
 
 
 def launch_ragged(pe: int, epilogue: Epilogue) -> None:
@@ -204,8 +209,8 @@ def launch_ragged(pe: int, epilogue: Epilogue) -> None:
         m = 4 * rows
         a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((m, 528), (528, 1296), (m, 1296)))
         gathered = Operands(comm, a[:rows], b, c, None, epilogue._replace(residual=None))
-        plan = all_gather_gemm.make_plan(comm, a[:rows], c, choose(a, c, 132))
-        all_gather_gemm.run(plan, gathered, a)
+        for module in GATHERING if m > 64 else (all_gather_gemm,):
+            module.run(module.make_plan(comm, a[:rows], c, choose(a, c, 132)), gathered, a)
         staging = torch.zeros(ring_rows(m, 4), 1296, dtype=torch.bfloat16)
         scattered = Operands(comm, a, b, c[:rows], None, epilogue)
         gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, staging), scattered, staging)
@@ -229,7 +234,8 @@ def launch_uneven(pe: int, epilogue: Epilogue) -> None:
         gemm_reduce_scatter.run(plan, Operands(comm, a, b, c, None, finish), staging)
         whole = torch.zeros(m, 1296, dtype=torch.bfloat16)
         gathered = Operands(comm, a[:own], b, whole, None, epilogue._replace(residual=None))
-        all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:own], whole, choose(a, whole, 132)), gathered, a)
+        for module in GATHERING if m > 64 else (all_gather_gemm,):
+            module.run(module.make_plan(comm, a[:own], whole, choose(a, whole, 132)), gathered, a)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, NARROW, WIDE, 
 from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
+    all_gather_gemm_push,
     gemm_all_reduce,
     gemm_all_reduce_direct,
     gemm_all_scatter,
@@ -99,13 +100,15 @@ def compiled(
         "each": "i32",
     }
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32"), "padding": "i32", "rows": "i32"}
-    types |= dict.fromkeys(["own_rows", "own_padding"], "i32")
+    types |= dict.fromkeys(["own_rows", "own_padding", "senders", "interval"], "i32")
+    types |= dict.fromkeys([f"a{i}" for i in range(8)], types["a"])
     types |= {"split": SplitK("*fp32", "*i32"), "trace": "*i64"}
     types["scale"] = BlockFactors("*fp32", "*fp32", "i32", "i32") if config.of_blocks else "*fp32"
     if config.of_rows:
         types["scale"] = RowFactors("*fp32", "*fp32", "i32")
     missing = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
-    constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "COMM_PROGRAMS": 16}
+    constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes}
+    constants |= {"COMM_PROGRAMS": 16, "STEPS": 8}
     constants |= {name: None for name, lacks in missing.items() if lacks}
     types |= dict.fromkeys(constants, "constexpr")
     parts = dict.fromkeys(Epilogue._fields, "constexpr") | (epilogue or {})
@@ -140,6 +143,7 @@ OPERATIONS = (
     gemm_all_scatter_comm_programs,
     gemm_all_scatter_chunks,
     all_gather_gemm,
+    all_gather_gemm_push,
     gemm_reduce_scatter,
     gemm_all_reduce,
     gemm_all_reduce_direct,
@@ -156,6 +160,9 @@ OPERATIONS = (
         pytest.param(gemm_all_reduce_direct, LARGE, {"split": True, "epilogue": RESIDUAL}, id="direct", marks=SLOW),
         pytest.param(gemm_all_reduce_direct, WIDE, {**FP8, "n_pes": 8}, id="fp8_direct_wide", marks=SLOW),
         pytest.param(all_gather_gemm, LARGE, {}, id="gather", marks=SLOW),
+        pytest.param(all_gather_gemm_push, LARGE, {"split": True}, id="push"),
+        pytest.param(all_gather_gemm_push, WIDE, {**FP8, "n_pes": 8, "epilogue": SWIGLU}, id="fp8_push", marks=SLOW),
+        pytest.param(all_gather_gemm_push, NARROW, {"n_pes": 2, "epilogue": BIAS}, id="push_narrow", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, FP8, id="fp8_comm_programs", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {**FP8, "split": True, "b": E5M2}, id="fp8_ring_all", marks=SLOW),
@@ -200,8 +207,8 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
     assert ptx.count("cp.async.bulk.wait_group 0;") >= 1  # and are complete before a flag says so
     # Without a trace only long waits read the clock, in a function that they call.
     assert "%globaltimer;" not in ptx[ptx.index(".visible .entry") :].split("\n.func")[0]
-    paced = "pacing" in kernel_of(operation).arg_names
-    assert ("%globaltimer_lo" in ptx) == paced  # throttled stores wait until the next piece is due
+    paced = {"pacing", "interval"} & set(kernel_of(operation).arg_names)
+    assert ("%globaltimer_lo" in ptx) == bool(paced)  # throttled stores wait until the next piece is due
     assert spilt(tmp_path, ptx) == 0
 
 
@@ -290,6 +297,7 @@ def test_scales_of_blocks_spill_nothing_more_on_8_pes(tmp_path: Path, operation:
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs", marks=SLOW),
         pytest.param(gemm_reduce_scatter, WIDE, {"split": True}, id="ring", marks=SLOW),
         pytest.param(all_gather_gemm, FLAT, {}, id="gather_flat"),
+        pytest.param(all_gather_gemm_push, LARGE, {"n_pes": 8}, id="push", marks=SLOW),
         pytest.param(gemm_all_scatter, FLAT, {}, id="scatter_flat", marks=SLOW),
         pytest.param(gemm_all_reduce, WIDE, {**FP8, "split": True}, id="fp8_ring", marks=SLOW),
     ],
@@ -337,11 +345,13 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
 def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     printed = made_by(Path(__file__).with_name("hopper_launches.py"), *cases)
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
-    folded, ragged = names[:4] * 3 + names[4:5], [*names[4:8], *names[6:8]] * 6
-    launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
-    launched |= dict.fromkeys(["uneven", "uneven residual"], [names[5], names[4]] * 6)
-    launched["blocks"] = [names[0], *names[4:], *names[1:4]] * 3
-    launched["rows"] = [names[0], names[4], *names[4:], *names[1:4]] * 3
+    local, to_all, gather, push, scatter, reduce = names[0], names[1:4], *names[4:7], names[7:]
+    few, many = [gather, scatter, *reduce * 2], [gather, push, scatter, *reduce * 2]
+    launched = {"swiglu": [local, *to_all] * 3 + [gather, push]}
+    launched |= dict.fromkeys(["ragged", "ragged residual"], few * 2 + many * 4)
+    launched |= dict.fromkeys(["uneven", "uneven residual"], [scatter, gather] * 3 + [scatter, gather, push] * 3)
+    launched["blocks"] = [local, gather, scatter, *reduce, *to_all] * 3
+    launched["rows"] = [local, gather, gather, scatter, *reduce, *to_all] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]
 
 

@@ -212,12 +212,12 @@ def test_owners_never_wait_in_a_circle(m: int, columns: int, n_pes: int) -> None
     def step(pe: int, unit: tuple[int, ...]) -> bool:
         """Do a unit, if what it waits for is there."""
         slot, number = unit[SLOT.value], unit[PE.value]
-        if slot >= 0:
-            parts.add((pe, slot))
-            return True
         inputs = range(unit[FIRST_INPUT.value], unit[FIRST_INPUT.value] + unit[INPUTS.value])
         if any((pe, other) not in parts for other in inputs):
             return False
+        if slot >= 0:
+            parts.add((pe, slot))
+            return True
         if number % n_pes == pe:
             return all((other, number) in sent for other in range(n_pes) if other != pe)
         sent.add((pe, number))

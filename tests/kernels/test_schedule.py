@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triton_dist.kernels.gemm.schedule import MAX_PARTS, MIN_STEPS, Schedule, Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.schedule import MAX_PARTS, MIN_STEPS, Schedule, Tile, added_up, grouped, make_schedule
 
 shapes = st.integers(1, 40)
 
@@ -33,19 +33,36 @@ def test_every_step_of_every_tile_is_computed_once(
     for mine in parts.values():
         mine.sort()
         assert [begin for begin, *_ in mine] == [0, *(end for _, end, *_ in mine[:-1])] and mine[-1][1] == k_steps
-        finishing = [part for part in mine if part[2] < 0]
-        slots = sorted(part[2] for part in mine if part[2] >= 0)
-        assert len(finishing) == 1 and slots == list(range(finishing[0][4], finishing[0][4] + finishing[0][3]))
+        assert [slot for _, _, slot, *_ in mine].index(-1) == 0
+        slots = sorted(slot for _, _, slot, *_ in mine[1:])
+        assert slots == sorted(slot for *_, inputs, first in mine for slot in range(first, first + inputs))
         used += slots
     assert sorted(used) == list(range(schedule.slots))
     assert split or not used
+
+
+@given(st.integers(1, MAX_PARTS))
+def test_all_parts_of_a_tile_are_added_once_in_few_steps(parts: int) -> None:
+    """By programs that wait only for parts behind theirs. A step is that of a part that adds another one."""
+    found = added_up(parts)
+    in_slot = {slot: part for part, (slot, *_) in enumerate(found) if part}
+    sums: dict[int, tuple[set[int], int]] = {}
+    for part in reversed(range(parts)):
+        _, inputs, first = found[part]
+        summed, step = {part}, 0
+        for slot in range(first, first + inputs):
+            others, ready = sums.pop(in_slot[slot])
+            assert not summed & others
+            summed, step = summed | others, max(step, ready) + 1
+        sums[part] = summed, step
+    assert sums == {0: (set(range(parts)), (parts - 1).bit_length())}
 
 
 def units_of(schedule: Schedule, program: int) -> list[tuple[int, ...]]:
     return schedule.units[schedule.starts[program] : schedule.starts[program + 1]]
 
 
-def test_who_adds_up_does_so_last_and_waits_for_nobody_who_waits() -> None:
+def test_who_adds_up_does_so_last() -> None:
     schedule = make_schedule([Tile(i, 0, 0) for i in range(132 + 40)], 100, 132)
     assert schedule.slots == 40 * 2  # 132 programs share 40 tiles: 3 parts each
     for program in range(132):

@@ -109,7 +109,7 @@ def all_gather_gemm_with_bias(world: World) -> None:
             out = torch.empty(exact.shape, dtype=dtype, device=world.device)
             for algorithm in usable(*GATHER, "two_level", "auto"):
                 hopper = rows % 128 == 0 and hopper_takes(algorithm, operands, rows, n, k, lines=lines)
-                if algorithm == "copy_engine" and not hopper:
+                if algorithm in ("copy_engine", "push") and not hopper:
                     continue
                 call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, algorithm=algorithm, bias=bias)
                 expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
@@ -194,7 +194,8 @@ def activated(world: World, activation: str, cases: Sequence[Any]) -> None:
         for algorithm in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
             call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, **options)
             expect_close(call, out, exact, f"{algorithm}, {rows} rows of {operands}, {activation}")
-        for algorithm in ("bulk_synchronous", *(("copy_engine",) if hopper and rows % 128 == 0 else ()), "auto"):
+        overlapped = ("copy_engine", "push") if hopper and rows % 128 == 0 else ()
+        for algorithm in ("bulk_synchronous", *overlapped, "auto"):
             call = partial(kernels.all_gather_gemm, a, b, local, algorithm=algorithm, **options)
             expect_close(call, local, own, f"{algorithm}, {rows} rows of {operands}, {activation}")
         triton_dist.free(out)

@@ -89,7 +89,7 @@ def all_gather_gemm_patterns(world: World) -> None:
         out = torch.empty(rows * world.n_pes, n, dtype=dtype, device=world.device)
         for factor in (b, by_columns(b)):
             for algorithm in usable(*GATHER, "two_level", "auto"):
-                if (algorithm == "copy_engine" and rows % 128) or (algorithm == "fused" and rows * world.n_pes > 128):
+                if (algorithm == "copy_engine" and rows % 128) or (algorithm == "push" and rows * world.n_pes <= 64):
                     continue
                 call = partial(kernels.all_gather_gemm, parts[world.pe], factor, out, algorithm=algorithm)
                 again_and_in_graphs(call, out, expected)
@@ -139,8 +139,9 @@ def gemms_of_rows_that_fill_no_tile(world: World) -> None:
         local = torch.empty(m, n, dtype=dtype, device=world.device)
         gathered = torch.cat([x[:rows] for x, _ in factors]).float() @ b.float()
         for factor in (b, by_columns(b)):
-            call = partial(kernels.all_gather_gemm, mine[0][:rows], factor, local, algorithm="copy_engine")
-            again_and_in_graphs(call, local, gathered)
+            for algorithm in ("copy_engine", "push") if m > 64 else ("copy_engine",):
+                call = partial(kernels.all_gather_gemm, mine[0][:rows], factor, local, algorithm=algorithm)
+                again_and_in_graphs(call, local, gathered)
         residual = matrix(m, n, 77, dtype)
         part, whole = local[:rows], triton_dist.empty(m, n, dtype=dtype)
         for added in (None, residual):
@@ -214,7 +215,8 @@ def gemms_of_many_rows_in_turn(world: World) -> None:
             m = rows * n_pes
             part = kernels.gemm_reduce_scatter(a[:m], b, algorithm="ring")
             kernels.gemm_all_reduce(a[: m - 1], b, whole[: m - 1], algorithm=("ring", "direct")[rows % 2])
-            local = kernels.all_gather_gemm(a[:rows], b, algorithm="copy_engine")
+            gathers = "push" if rows % 2 and m > 64 else "copy_engine"
+            local = kernels.all_gather_gemm(a[:rows], b, algorithm=gathers)
             found.append((rows, part, whole[: m - 1].clone(), local))
         torch.cuda.synchronize()
         for rows, part, summed, local in found:
@@ -241,7 +243,7 @@ def gemms_with_sm_margins(world: World) -> None:
         part, local = (torch.empty(size, n, dtype=dtype, device=world.device) for size in (rows, m))
         mine = total[rows * world.pe : rows * (world.pe + 1)]
         reduce = [name for name in REDUCE if (name != "ring" or rows % 128 == 0) and (name != "fused" or m <= 128)]
-        gather = [name for name in GATHER if name != "copy_engine" or rows % 128 == 0]
+        gather = [name for name in GATHER if name == "bulk_synchronous" or rows % 128 == 0]
         for margin in (20, 0, sms() - 2, sms() // 2):
             for algorithms, call, out, expected in (
                 (SCATTER, partial(kernels.gemm_all_scatter, factors[0][0], b, wide), wide, scattered),
@@ -306,7 +308,8 @@ def fp8_all_gather_gemm(world: World) -> None:
         expected = exact(torch.cat([part.float() for part in parts]) @ factors[world.pe][1].float())
         out = torch.empty(expected.shape, dtype=dtype, device=world.device)
         for b, hopper in layouts(factors[world.pe][1], dtype):
-            for algorithm in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper and rows % 128 == 0 else ())):
+            overlapped = ("copy_engine", "push") if hopper and rows % 128 == 0 else ()
+            for algorithm in ("bulk_synchronous", "auto", *overlapped):
                 call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, algorithm=algorithm, **SCALES)
                 again_and_in_graphs(call, out, expected)
 

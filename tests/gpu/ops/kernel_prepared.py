@@ -334,6 +334,8 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
         (kernels.gemm_all_reduce, "ring", 333, (333, 512), True),  # rows that fill no tile
         (kernels.gemm_reduce_scatter, "ring", 100 * n_pes, (100, 512), False),
         (kernels.all_gather_gemm, "copy_engine", 100, (100 * n_pes, 512), False),
+        (kernels.all_gather_gemm, "push", 128, (rows, 512), False),
+        (kernels.all_gather_gemm, "push", 100, (100 * n_pes, 512), False),
         (kernels.gemm_all_reduce, "bulk_synchronous", 16, (16, 512), True),  # several launches
         (kernels.gemm_reduce_scatter, "bulk_synchronous", rows, (128, 512), False),
         (kernels.all_gather_gemm, "bulk_synchronous", 100, (100 * n_pes, 512), False),
@@ -438,6 +440,7 @@ def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
         (kernels.gemm_all_reduce, "direct", rows, outs[""]),
         (kernels.gemm_reduce_scatter, "ring", rows, outs[""][:128]),
         (kernels.all_gather_gemm, "copy_engine", 128, outs[""]),
+        (kernels.all_gather_gemm, "push", 128, outs[""]),
         (kernels.gemm_all_scatter, "warp_specialized", rows, outs["s"]),
         (kernels.gemm_all_scatter, "fused_producer_consumer", rows, outs["s"]),
     ]

@@ -133,7 +133,8 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
     m = 512 * world.n_pes
     a, b = matrix(m, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
     out = triton_dist.zeros(m, 640, dtype=BF16)
-    same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, algorithm="copy_engine"))
+    for algorithm in ("copy_engine", "push"):
+        same_when_traced(f"gathering, {algorithm}", partial(kernels.all_gather_gemm, a[:512], b, algorithm=algorithm))
     same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, algorithm="ring"))
     same_when_traced("to owners", partial(kernels.gemm_all_reduce, a, b, out, algorithm="direct"))
     same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="ring"))

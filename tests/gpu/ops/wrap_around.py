@@ -36,7 +36,7 @@ def count_from(world: World, start: int) -> None:
     if GPU:
         from triton_dist.kernels.gemm.copy_engine import CopyPlan
         from triton_dist.kernels.gemm.hopper.launch import Plan
-        from triton_dist.kernels.gemm.hopper.layout import CHUNKS, EPOCH
+        from triton_dist.kernels.gemm.hopper.layout import CHUNKS, EPOCH, TILES
 
         for (kind, *_), thing in communicator_of().own(PlanCache).plans.items():
             plan = thing.plan if isinstance(thing, CopyPlan) else thing
@@ -45,7 +45,7 @@ def count_from(world: World, start: int) -> None:
                 if plan.split is not None:
                     plan.split.flags.fill_(start)
                 if kind not in ("copy engine", "chunks of a"):  # streams wait for their flags, which are 0 or 1
-                    plan.flags.fill_(start)
+                    plan.flags[: TILES.value if kind == "blocks of a" else None].fill_(start)  # others count from 0
                 if kind == "comm programs":
                     plan.state[CHUNKS.value :] = start
     triton_dist.barrier_all()
@@ -122,7 +122,7 @@ def gemms_wrap_around(world: World) -> None:
     gathered, scattered = torch.zeros(m, n, device=world.device).bfloat16(), torch.zeros_like(sums[rows])
     beside, reduced = (triton_dist.zeros(m, width, dtype=torch.bfloat16) for width in (n * n_pes, n))
     calls: dict[str, tuple[Callable[[], object], torch.Tensor, torch.Tensor]] = {}
-    for name in ("bulk_synchronous", "copy_engine"):
+    for name in ("bulk_synchronous", "copy_engine", "push"):
         calls[f"all_gather_gemm, {name}"] = (
             partial(kernels.all_gather_gemm, a[0][rows], b[pe], gathered, algorithm=name), gathered,
             (a[0].float() @ b[pe].float()).bfloat16(),

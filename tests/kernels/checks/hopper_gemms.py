@@ -30,7 +30,7 @@ SIZES = (
     (130, 272, 80, torch.float16, True),
     (257, 144, 192, torch.float16, False),
     (300, 528, 128, FP8, True),
-    (70, 64, 1088, torch.float16, True),  # split along K
+    (70, 64, 2112, torch.float16, True),  # split along K
 )
 """Rows, columns, K, a dtype, and whether B has contiguous columns."""
 SCATTERS = "copy_engine", "warp_specialized", "fused_producer_consumer", "fused_sequential", "bulk_synchronous"
@@ -155,15 +155,15 @@ def check_hopper_groups(world: Any) -> None:
 
 
 def check_hopper_rows_of_all(world: Any) -> None:
-    """All-gather and GEMM beside the copy engine: shards that fill no tile, the last with fewer rows, or none."""
+    """Shards that fill no tile, the last with fewer rows, or none; A by the copy engine, and by the GEMM's programs."""
     me, n_pes = world.pe, world.n_pes
-    for m, n, k, dtype, transposed in (*SIZES[:4], (1, 64, 64, torch.float16, False)):
+    for m, n, k, dtype, transposed in (*SIZES, (1, 64, 64, torch.float16, False)):
         a, b = matrix(m, k, 1, dtype), matrix(k, n, 2 + me, dtype)
         each = -(-m // n_pes)
         mine = a[me * each : (me + 1) * each].contiguous()
-        for _ in range(2):
+        for algorithm in ("copy_engine", "push") * 2 if m > 64 else ("copy_engine",):
             found = kernels.all_gather_gemm(
-                mine, by_columns(b) if transposed or dtype == FP8 else b, algorithm="copy_engine", rows=m,
+                mine, by_columns(b) if transposed or dtype == FP8 else b, algorithm=algorithm, rows=m,
                 out_dtype=result(dtype),
             )  # fmt: skip
             same(found, (a.float() @ b.float()).to(result(dtype)).float())

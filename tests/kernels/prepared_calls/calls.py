@@ -70,6 +70,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "all_gather_gemm, copies, ragged": lambda: kernels.all_gather_gemm(
         A[:200], B, OF_ALL[:400], algorithm="copy_engine"
     ),
+    "all_gather_gemm, push": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="push"),
+    "all_gather_gemm, push, ragged": lambda: kernels.all_gather_gemm(A[:200], B, OF_ALL[:400], algorithm="push"),
     "all_gather_gemm, copies, new": lambda: kernels.all_gather_gemm(A, BT, algorithm="copy_engine"),
     "gemm_all_scatter, warps": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="warp_specialized"),
     "gemm_all_reduce, fused, silu": lambda: kernels.gemm_all_reduce(

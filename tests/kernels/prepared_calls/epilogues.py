@@ -41,6 +41,7 @@ WITH_EPILOGUES: dict[str, tuple[Callable[..., object], int]] = {
     "gemm_all_reduce, bulk": (partial(kernels.gemm_all_reduce, A, B, C, algorithm="bulk_synchronous"), 512),
     "gemm_reduce_scatter, bulk": (partial(kernels.gemm_reduce_scatter, A, B, OWN, algorithm="bulk_synchronous"), 256),
     "all_gather_gemm, copies": (partial(kernels.all_gather_gemm, A, B, OF_ALL, algorithm="copy_engine"), 0),
+    "all_gather_gemm, push": (partial(kernels.all_gather_gemm, A, B, OF_ALL, algorithm="push"), 0),
     "all_gather_gemm, bulk": (partial(kernels.all_gather_gemm, A, B, OF_ALL, algorithm="bulk_synchronous"), 0),
     "all_gather_gemm, bulk, new": (partial(kernels.all_gather_gemm, A, B, algorithm="bulk_synchronous"), 0),
     "gemm_all_scatter, warps": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="warp_specialized"), 0),

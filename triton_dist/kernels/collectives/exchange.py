@@ -49,9 +49,11 @@ __all__ = [
 ]
 
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
-_SHORT, _LONG = 1024, 4096
-"""Words of a block: of tensors that as many programs as there are take at once, and of others."""
-_PROGRAMS = 256
+_SHORT, _LONG = 1024, 2048
+"""Words of a block: of tensors that as many programs as there are take at once, and of others. Several programs are on
+a multiprocessor at a time: what one waits for is hidden by others better than by a longer block."""
+_PROGRAMS = 512
+"""Of rounds of one message; with more messages they are fewer."""
 _SLOT_BYTES = 25 << 20
 """Of all programs, for blocks of either length: with more than 2 PEs there are fewer programs of long blocks."""
 _WORDS_IN_REGISTERS = 8192
@@ -130,7 +132,7 @@ def _words(n_words: int, messages: int) -> int:
 
 def _programs(words: int, n_pes: int, limit: int, messages: int) -> int:
     of_one = 4 * words_of_program(messages, n_pes, words)
-    most = _PROGRAMS if triton_dist.kind() == "gpu" else 4
+    most = _PROGRAMS // messages if triton_dist.kind() == "gpu" else 4
     return min(most, max(1, _SLOT_BYTES // of_one), limit)
 
 

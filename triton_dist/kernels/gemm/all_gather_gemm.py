@@ -12,7 +12,7 @@ from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_pa
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -20,7 +20,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
 from triton_dist.kernels.gemm.two_level import gather_two_level, why_not_two_level
-from triton_dist.kernels.prepared import Nested, Part, Step, steps
+from triton_dist.kernels.prepared import Launch, Nested, Part, Step, steps
 from triton_dist.kernels.shards import shard_of, wrong_shard
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again", "gathering"]
 
-ALGORITHMS = ("bulk_synchronous", "copy_engine")
+ALGORITHMS = ("bulk_synchronous", "copy_engine", "push")
 
 
 @fused_gemm((*ALGORITHMS, "two_level"), gathers=True, symmetric_result=False)
@@ -42,6 +42,8 @@ def all_gather_gemm(call: Call) -> Computation:
     - ``bulk_synchronous``: A is gathered, then multiplied.
     - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
       it continues with the next PE's, which have arrived by then. For Hopper GPUs.
+    - ``push``: the programs of the GEMM send this PE's rows to all PEs, the first columns first, while they multiply
+      what has come. For more than 64 rows, in a GEMM of few tiles; without scales of blocks or rows. For Hopper GPUs.
     - ``two_level``, over several hosts: the rows of one host after the other, this one's first, each as inside of one
       host; beside them the next host's cross the network. As many rows on every PE.
     """
@@ -60,7 +62,9 @@ def all_gather_gemm(call: Call) -> Computation:
             "two_level": why_not_two_level(gemm) or partial(gather_two_level, gemm, all_gather_gemm),
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
             "copy_engine": lacks or partial(_copy_engine, gemm),
+            "push": _lacks_push(gemm) or partial(_push, gemm),
         },
+        if_measured=("push",),
     )
 
 
@@ -100,6 +104,8 @@ _NEEDS = (
     "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
     " floats, and rows that begin at multiples of 16 bytes"
 )
+_NEEDS_MORE_ROWS = "needs more than 64 rows of A"
+_NEEDS_ONE_SCALE = "takes no scales of blocks or rows"
 _NEEDS_ITS_GPU = (
     "needs a GPU for each PE: a copy to a PE of the same GPU is a kernel, which would wait for the multiprocessors of"
     " the GEMM that waits for it"
@@ -147,12 +153,39 @@ def _copy_engine(gemm: Operands) -> Sequence[Step] | None:
     return hopper.run(plan, gemm, _gathered(comm, a, gemm.c.shape[0]), _gathered_scales(gemm))
 
 
+def _lacks_push(gemm: Operands) -> str:
+    from triton_dist.kernels.gemm.hopper.launch import takes
+
+    if gemm.c.shape[0] <= 64:
+        return _NEEDS_MORE_ROWS
+    if isinstance(gemm.scale, (BlockScales, RowScales)):
+        return _NEEDS_ONE_SCALE
+    return "" if takes(gemm) else _NEEDS
+
+
+def _push(gemm: Operands) -> Launch | None:
+    from triton_dist.kernels.gemm.hopper import all_gather_gemm_push as hopper
+
+    comm, a = gemm.comm, gemm.a
+    plan = cached(comm, gemm.key("blocks of a", rows=gemm.c.shape[0]), lambda: _push_plan(gemm))
+    return hopper.run(plan, gemm, _gathered(comm, a, gemm.c.shape[0]))
+
+
+def _push_plan(gemm: Operands) -> Plan:
+    from triton_dist.kernels.gemm.hopper import all_gather_gemm_push as hopper
+
+    return hopper.make_plan(gemm.comm, gemm.a, in_bucket(gemm.c), _config(gemm), gemm.sm_margin)
+
+
 def _plan(gemm: Operands) -> Plan:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    c, programs = in_bucket(gemm.c), portable.programs(gemm.sm_margin)
-    config = choose(gemm.a, c, programs, fold=gemm.fold, of_blocks=gemm.of_blocks)
-    return hopper.make_plan(gemm.comm, gemm.a, c, config, gemm.sm_margin)
+    return hopper.make_plan(gemm.comm, gemm.a, in_bucket(gemm.c), _config(gemm), gemm.sm_margin)
+
+
+def _config(gemm: Operands) -> Config:
+    programs = portable.programs(gemm.sm_margin)
+    return choose(gemm.a, in_bucket(gemm.c), programs, fold=gemm.fold, of_blocks=gemm.of_blocks)
 
 
 def _gathered(comm: Communicator, a: torch.Tensor, rows: int) -> torch.Tensor:

@@ -47,6 +47,10 @@ _SHARED_TILES = 40 * _US
 others, which is no longer so; it has not been measured since."""
 _ARRIVAL = 20 * _US
 """From the begin of a kernel to the first rows of another PE, by the copy engine, besides the time of the bytes."""
+_PUSHED = 14 * _US
+"""From the begin of a kernel whose programs send A, to the first blocks of all PEs: 4 H100s."""
+_PUSH = 320e9
+"""Bytes/s that they send (hopper/pacing.py)."""
 _COMM_PROGRAMS = 132 / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
 _EXCHANGE_PROGRAMS = 132 / 128
@@ -170,9 +174,11 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     gathered = min(collective.low_latency(sent), exchanged, collective.direct(sent), copied)
     arrived = _ARRIVAL + copied / max(1, gemm.n_pes - 1)
     own = computed / gemm.n_pes if each // 128 * gemm.n >= 132 * 128 else 0  # meanwhile, if all programs have a tile
+    first = computed / max(1.0, gemm.m * gemm.n / (132 * 128 * 128))  # a round of tiles, in which all of A is sent
     return {
         "bulk_synchronous": gathered + gemm.alone,
         "copy_engine": max(own, arrived) + max(computed - own, copied - arrived) + (_SHARED_TILES if each % 128 else 0),
+        "push": _PUSHED + max(first, sent / _PUSH) + computed - first,
     }
 
 

@@ -5,7 +5,8 @@ come last. Tiles that are computed together share rows of A and columns of B, wh
 
 Tiles that do not fill the last round of all programs may be split along K, so that no program idles while others
 compute a whole tile. Parts of a tile are of equal length and run at the same time, in step with those of its
-neighbours, so that they share operands in the cache.
+neighbours, so that they share operands in the cache. Their sums are added as in a binomial tree: eight take three steps
+one after the other, where one program that adds them all takes seven.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Schedule", "Tile", "grouped", "make_schedule", "rounds"]
+__all__ = ["Schedule", "Tile", "added_up", "grouped", "make_schedule", "rounds"]
 
 MIN_STEPS = 8  # of a part of a tile: reducing shorter ones costs more than they save
 MAX_PARTS = 8
@@ -70,6 +71,24 @@ def rounds(tiles: int, k_steps: int, programs: int, *, split: bool = True) -> li
     return found
 
 
+def added_up(parts: int) -> list[tuple[int, int, int]]:
+    """How so many partial sums become one, that of part 0: of each part the slot of its sum, how many others' it adds
+    before, and the first one's slot. Those that a part adds follow each other. (The slot of part 0 is not used.)
+
+    Part p adds that of p + 1, then of p + 2, p + 4 and so on, as far as p is a multiple of twice the distance.
+    """
+    slots, added, used = [0] * parts, [], 0
+    for part in range(parts):
+        first = used
+        distance = 1
+        while part % (2 * distance) == 0 and part + distance < parts:
+            slots[part + distance] = used
+            used += 1
+            distance *= 2
+        added.append((used - first, first))
+    return [(slot, *of_part) for slot, of_part in zip(slots, added, strict=True)]
+
+
 def make_schedule(
     tiles: Sequence[Tile],
     k_steps: int,
@@ -89,13 +108,12 @@ def make_schedule(
     for count, parts in rounds(len(tiles), k_steps, programs, split=split):
         now, left = left[:count], left[count:]
         for i, tile in enumerate(now):
-            first = slots
-            for part in range(parts):
+            for part, (slot, inputs, first) in enumerate(added_up(parts)):
                 begin, stop = k_steps * part // parts, k_steps * (part + 1) // parts
-                # The first part's program adds up. Neighbours get the same part of neighbouring tiles.
-                place = (-1, parts - 1, first) if part == 0 else (slots, 0, 0)
-                slots += part > 0
+                place = (slots + slot if part else -1, inputs, slots + first)
+                # Neighbours get the same part of neighbouring tiles.
                 lists[part * count + i].append((tile.row, tile.column, begin, stop, *place, tile.pe))
+            slots += parts - 1
     for sent in forwarded:
         lists.append([(tile.row, tile.column, 0, 0, -1, 0, 0, tile.pe) for tile in sent])
     starts = [0]

@@ -31,7 +31,7 @@ from triton_dist.kernels.gemm.hopper.buffers import await_empty, make_operand_ri
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
-from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END, TILES
 from triton_dist.kernels.gemm.hopper.load import load_b, load_step
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.scales import scales_of
@@ -116,17 +116,28 @@ def _store(c, output, work, trace, state, peers, CONFIG: gl.constexpr, N_PES: gl
             gl.store(peers.flags + GATHERED + pe, 0)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config, sm_margin: int = 0) -> Plan:
+def make_plan(
+    comm: Communicator,
+    a: torch.Tensor,
+    c: torch.Tensor,
+    config: Config,
+    sm_margin: int = 0,
+    *,
+    name: str = "all-gather + GEMM",
+    n_flags: int = TILES.value,
+    state_words: int = 0,
+) -> Plan:
     """The plan for GEMMs of these dtypes, with as many rows of tiles and as many columns. *Collective.*
 
     Args:
         a: this PE's rows of A; with fewer the plan is the same as long as ``c`` has as many rows of tiles.
+        name, n_flags, state_words: as of :class:`Plan`.
     """
     tile_rows, columns = config.tiles(c)
     programs = portable.programs(sm_margin)
     group = config.order(a, -(-len(tile_rows) // comm.n_pes), len(columns), programs)  # within the rows of a PE
     schedule = arrival_schedule(a, c, config, programs, comm.n_pes, comm.my_rank, group)
-    return Plan(comm, "all-gather + GEMM", schedule, config)
+    return Plan(comm, name, schedule, config, n_flags, state_words)
 
 
 def arrival_schedule(

@@ -37,7 +37,7 @@ TILE_COLUMN = gl.constexpr(1)
 K_BEGIN = gl.constexpr(2)  # in steps of BLOCK_K
 K_END = gl.constexpr(3)
 SLOT = gl.constexpr(4)  # of this partial sum; -1: the unit finishes its tile
-INPUTS = gl.constexpr(5)  # how many partial sums of others a finishing unit adds,
+INPUTS = gl.constexpr(5)  # how many partial sums of other parts the unit adds,
 FIRST_INPUT = gl.constexpr(6)  # and the first one's slot: they follow each other
 PE = gl.constexpr(7)  # the owner of these rows of A or of the tile, or the tile's chunk of C or flag
 

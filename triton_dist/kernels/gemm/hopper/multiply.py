@@ -155,29 +155,26 @@ def accumulate_steps(GROUP: gl.constexpr, operands, begin, end, step, CONFIG: gl
 
 @gluon.jit
 def reduce_parts(GROUP: gl.constexpr, sums, split, work, unit, epoch, CONFIG: gl.constexpr):
-    """Store the sums of a part to its slot; or, in the unit that finishes the tile, add those of the other parts.
+    """Add the sums of some other parts to those of a part, and store them to its slot, if it does not finish the tile.
 
     Returns the sums and whether the unit finishes the tile.
     """
     LAYOUT: gl.constexpr = sums.type.layout
     TILE_SIZE: gl.constexpr = CONFIG.block_m * CONFIG.block_n
-    finishes = True
-    slot = field(work, unit, SLOT)
     rows = GROUP * CONFIG.group_m + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
     offsets = rows[:, None] * CONFIG.block_n + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))[None, :]
+    first = field(work, unit, FIRST_INPUT)
+    for i in range(field(work, unit, INPUTS)):
+        other = first + i
+        acquire(split.flags + other * CONFIG.groups + GROUP, epoch, "gpu")
+        gl.barrier()
+        sums += gl.load(split.sums + other.to(gl.int64) * TILE_SIZE + offsets)
+    slot = field(work, unit, SLOT)
     if slot >= 0:
-        finishes = False
         gl.store(split.sums + slot.to(gl.int64) * TILE_SIZE + offsets, sums)
         gl.barrier()
         gl.atomic_xchg(split.flags + slot * CONFIG.groups + GROUP, epoch, sem="release", scope="gpu")
-    else:
-        first = field(work, unit, FIRST_INPUT)
-        for i in range(field(work, unit, INPUTS)):
-            other = first + i
-            acquire(split.flags + other * CONFIG.groups + GROUP, epoch, "gpu")
-            gl.barrier()
-            sums += gl.load(split.sums + other.to(gl.int64) * TILE_SIZE + offsets)
-    return sums, finishes
+    return sums, slot < 0
 
 
 _finish = gluon.jit(finish.fn)

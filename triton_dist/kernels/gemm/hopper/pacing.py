@@ -10,12 +10,12 @@ from __future__ import annotations
 from triton_dist.kernels.gemm.config import K_BYTES, Config
 from triton_dist.kernels.gemm.hopper.store import Pacing
 
-__all__ = ["FLOPS_PER_CYCLE", "PIECE", "pacing_of", "piece_of"]
+__all__ = ["FLOPS_PER_CYCLE", "NVLINK_RATE", "PIECE", "pacing_of", "piece_of"]
 
 PIECE = (16, 64)
 """Rows and columns of a piece: 2 KB in rows of 128 bytes."""
 
-_NVLINK_RATE = 320e9
+NVLINK_RATE = 320e9
 """Bytes a second that NVLink takes of programs that also compute without slowing their loads by more than a few
 percent. Programs that only send reach 10 to 15 % more."""
 FLOPS_PER_CYCLE = 4096
@@ -37,5 +37,5 @@ def pacing_of(config: Config, share: float, peers: int, programs: int) -> Pacing
     pieces = config.block_m * config.c_columns * max(1, peers) / (rows * columns)
     # (A block of 8-bit floats has twice as many elements along K, which are multiplied twice as fast.)
     cycles_per_step = 2 * config.block_m * config.block_n * (K_BYTES / 2) / FLOPS_PER_CYCLE
-    interval = 1e9 * 2 * rows * columns * programs / _NVLINK_RATE
+    interval = 1e9 * 2 * rows * columns * programs / NVLINK_RATE
     return Pacing(int(256 * share * cycles_per_step / pieces), int(interval))
