@@ -36,6 +36,7 @@ SOURCES = {
         "2026-11-26-4xh100-gemms-direct.json",
         "2026-11-27-4xh100-gemms-all-reduce.json",
         "2026-11-27-4xh100-gemms.json",
+        "2026-11-27-4xh100-gemms-push.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
