@@ -10,7 +10,7 @@ from harness import main, raises
 
 from triton_dist import kernels
 from triton_dist.kernels.collectives.all_gather import all_gather_parts
-from triton_dist.kernels.collectives.exchange import cut_of
+from triton_dist.kernels.collectives.exchange import cut_of, reserve_exchange
 from triton_dist.kernels.collectives.gather_exchange import FLOATS
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
@@ -57,7 +57,24 @@ def check_rounds(world: Any) -> None:
                 cut = cut_of(n, per_word, n_pes, NO_LIMIT, 2)
                 assert n < 17_000 or cut.blocks > 2 * cut.programs, "there are several rounds"
         names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange")}
-        assert names == {"exchange, 1 × 1024 words", "exchange, 2 × 1024 words"}
+        assert names == {"exchange, 1 × 1024 words, 256 programs", "exchange, 2 × 1024 words, 256 programs"}
+
+
+def check_sizes(world: Any) -> None:
+    """Tensors that few programs take at once, that more do, and larger ones, in turn; all slots are reserved before."""
+    n_pes, pe = world.n_pes, world.pe
+    with Communicator() as comm:
+        reserve_exchange(comm, 4 * 600_000)
+        names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange, 1")}
+        sizes = dict.fromkeys(name.removeprefix("exchange, 1 × ") for name in names)
+        assert set(sizes) == {
+            f"{words} words, {most} programs" for words, most in ((1024, 256), (1024, 512), (2048, 512))
+        }
+        for n in (262_145, 1000, 524_289):
+            parts = [torch.arange(n).add(3 * i).remainder(17).to(torch.float32) for i in range(n_pes)]
+            found = kernels.all_reduce(parts[pe], out=torch.empty(n), algorithm="exchange", group=comm)
+            assert torch.equal(found, torch.stack(parts).sum(0)), n
+        assert {name for name in comm.own(Workspace).tensors if name.startswith("exchange, 1")} == names
 
 
 def check_every_float(world: Any) -> None:

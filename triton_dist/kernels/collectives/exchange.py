@@ -49,16 +49,23 @@ __all__ = [
 ]
 
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
-_SHORT, _LONG = 1024, 2048
-"""Words of a block: of tensors that as many programs as there are take at once, and of others. Several programs are on
-a multiprocessor at a time: what one waits for is hidden by others better than by a longer block."""
-_PROGRAMS = 512
-"""Of rounds of one message; with more messages they are fewer."""
 _SLOT_BYTES = 25 << 20
-"""Of all programs, for blocks of either length: with more than 2 PEs there are fewer programs of long blocks."""
+"""Of all programs of a size: with more than 4 PEs, or with 4 and long blocks, they are fewer."""
 _WORDS_IN_REGISTERS = 8192
 _MOST_ROUNDS = 4
 """Of blocks that a program takes one after the other: larger tensors go by larger shares (``push``)."""
+
+
+class Size(NamedTuple):
+    """Blocks of so many words, of up to so many programs, which have slots of their own."""
+
+    words: int
+    programs: int
+
+
+_SIZES = Size(1024, 256), Size(1024, 512), Size(2048, 512)
+"""Of tensors that such programs take at once, the last of larger ones. Several programs are on a multiprocessor at a
+time: others hide what one waits for, better than a longer block would."""
 
 
 @triton.jit
@@ -121,18 +128,20 @@ def why_no_exchange(dtype: torch.dtype, op: str, algorithm: str = "exchange") ->
 def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT, messages: int = 1) -> bool:
     """Whether it may be the fastest for ``messages`` of so many words from each PE to each: programs take few blocks
     one after the other."""
-    words = _words(n_words, messages)
-    return n_words <= _MOST_ROUNDS * words * _programs(words, n_pes, limit, messages)
+    size = _size(n_words, messages)
+    return n_words <= _MOST_ROUNDS * size.words * _programs(size, n_pes, limit, messages)
 
 
-def _words(n_words: int, messages: int) -> int:
-    """Of a block. With several messages a round it is short: what would take long ones goes by ``push``."""
-    return _SHORT if messages > 1 or n_words <= _SHORT * _PROGRAMS else _LONG
+def _size(n_words: int, messages: int) -> Size:
+    """With several messages a round it is the smallest: what would take others goes by ``push``."""
+    if messages > 1:
+        return _SIZES[0]
+    return next((size for size in _SIZES if n_words <= size.words * size.programs), _SIZES[-1])
 
 
-def _programs(words: int, n_pes: int, limit: int, messages: int) -> int:
-    of_one = 4 * words_of_program(messages, n_pes, words)
-    most = _PROGRAMS // messages if triton_dist.kind() == "gpu" else 4
+def _programs(size: Size, n_pes: int, limit: int, messages: int) -> int:
+    of_one = 4 * words_of_program(messages, n_pes, size.words)
+    most = size.programs if triton_dist.kind() == "gpu" else 4
     return min(most, max(1, _SLOT_BYTES // of_one), limit)
 
 
@@ -143,36 +152,38 @@ def group_of(words: int, n_pes: int) -> int:
 
 def warps_of(words: int) -> int:
     """Of a program whose blocks have so many words."""
-    return 4 if words <= _SHORT else 8
+    return 4 if words <= _SIZES[0].words else 8
 
 
-def slots_of(comm: Communicator, words: int, messages: int = 1) -> torch.Tensor:
-    """Of rounds of so many messages, blocks of so many words. *Collective* when they are made.
+def slots_of(comm: Communicator, size: Size, messages: int = 1) -> torch.Tensor:
+    """Of rounds of so many messages, and of programs of one size. *Collective* when they are made.
 
     All operations of a communicator share them whose rounds have as many messages: each round of such an operation
     clears, of every message, the slot of the round before, whichever operation that was of.
     """
-    size = _programs(words, comm.n_pes, NO_LIMIT, messages) * words_of_program(messages, comm.n_pes, words)
-    return symmetric_workspace(comm, f"exchange, {messages} × {words} words", size)
+    words = _programs(size, comm.n_pes, NO_LIMIT, messages) * words_of_program(messages, comm.n_pes, size.words)
+    name = f"exchange, {messages} × {size.words} words, {size.programs} programs"
+    return symmetric_workspace(comm, name, words)
 
 
 def reserve_exchange(comm: Communicator, nbytes: int, messages: int = 1) -> None:
     """Make the slots of messages of up to so many bytes from each PE to each. *Collective.*"""
-    for words in (_SHORT, _LONG):
-        if words <= _words(-(-nbytes // 4), messages):
-            slots_of(comm, words, messages)
+    largest = _SIZES.index(_size(-(-nbytes // 4), messages))
+    for size in _SIZES[: largest + 1]:
+        slots_of(comm, size, messages)
 
 
 class Cut(NamedTuple):
     """How a launch is cut.
 
     Attributes:
-        words: of a block; ``block``: its elements.
+        size: what it has slots of. words: of a block; ``block``: its elements.
         blocks: of all programs, from each PE to each; ``programs``: how many there are.
         group: of how many PEs blocks are in registers at a time; ``piece``: words that are polled at a time.
         events: how many of a trace a program records of a message in all rounds, at most.
     """
 
+    size: Size
     words: int
     block: int
     blocks: int
@@ -184,14 +195,15 @@ class Cut(NamedTuple):
 
 def cut_of(n: int, per_word: int, n_pes: int, limit: int, messages: int = 1) -> Cut:
     """The cut of ``n`` elements from each PE to each, of which a word holds so many, in each of so many messages."""
-    words = _words(triton.cdiv(n, per_word), messages)
+    size = _size(triton.cdiv(n, per_word), messages)
+    words = size.words
     blocks = triton.cdiv(n, words * per_word)
     group = group_of(words, n_pes)
-    programs = min(blocks, _programs(words, n_pes, limit, messages))
+    programs = min(blocks, _programs(size, n_pes, limit, messages))
     piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
     waits = triton.cdiv(n_pes, group) * (1 if piece == words else 1 + words // piece)
     events = (1 + waits) * triton.cdiv(blocks, programs)
-    return Cut(words, words * per_word, blocks, programs, group, piece, events)
+    return Cut(size, words, words * per_word, blocks, programs, group, piece, events)
 
 
 def exchange(
@@ -202,7 +214,7 @@ def exchange(
     cut = cut_of(n, per_word, comm.n_pes, limit)
     return launch(
         all_reduce_exchange, (cut.programs,), (output.view(-1), input.view(-1)),
-        slots_of(comm, cut.words), record("all_reduce, exchange", cut.programs, cut.events),
+        slots_of(comm, cut.size), record("all_reduce, exchange", cut.programs, cut.events),
         n, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece, comm.members,
         is_wide(n, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip

@@ -98,7 +98,7 @@ def exchange_chunks(
     cut = cut_of(each, per_word, comm.n_pes, limit)
     return launch(
         reduce_scatter_exchange, (cut.programs,), (output.view(-1), input.view(-1)),
-        slots_of(comm, cut.words), record("reduce_scatter, exchange", cut.programs, cut.events),
+        slots_of(comm, cut.size), record("reduce_scatter, exchange", cut.programs, cut.events),
         each, input.numel() if part else None, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece,
         comm.members, is_wide(each, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip

@@ -102,7 +102,7 @@ def gather_exchange(
     cut = cut_of(n, 1, comm.n_pes, limit)
     return launch(
         all_gather_exchange, (cut.programs,), (output, input),
-        slots_of(comm, cut.words), record("all_gather, exchange", cut.programs, cut.events),
+        slots_of(comm, cut.size), record("all_gather, exchange", cut.programs, cut.events),
         n, output.numel() if part else None, row, FLOATS[dtype], cut.words, cut.group, cut.piece, comm.members,
         is_wide(n, cut.words), num_warps=warps_of(cut.words),
     )  # fmt: skip

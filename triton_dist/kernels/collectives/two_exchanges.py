@@ -82,7 +82,7 @@ def two_exchanges(
     cut = cut_of(part, per_word, comm.n_pes, limit, messages)
     return launch(
         all_reduce_two_exchanges, (cut.programs,), (output.view(-1), input.view(-1)),
-        slots_of(comm, cut.words, messages), record("all_reduce, two_exchanges", cut.programs, messages * cut.events),
+        slots_of(comm, cut.size, messages), record("all_reduce, two_exchanges", cut.programs, messages * cut.events),
         n, part, op == "avg", TYPES[input.dtype], cut.block, cut.group, cut.piece, comm.members,
         is_wide(part, cut.block), num_warps=warps_of(cut.words),
     )  # fmt: skip
