@@ -96,8 +96,8 @@ def _load(
 
 @gluon.jit
 def _blocks_of_c(c, operands, CONFIG: gl.constexpr):
-    """The ring's blocks of B as blocks of C, which are no larger."""
-    return reinterpret(operands.b, c.dtype, [CONFIG.stages] + c.block_shape, c.layout)
+    """The ring's blocks of B as blocks of C, ``CONFIG.fold`` of them in each stage, of which the first is used."""
+    return reinterpret(operands.b, c.dtype, [CONFIG.stages * CONFIG.fold] + c.block_shape, c.layout)
 
 
 @gluon.jit
@@ -117,7 +117,7 @@ def _load_finished_tiles(c, operands, work, trace, state, CONFIG: gl.constexpr):
         for group in gl.static_range(GROUPS):
             stage, full = begin_stage(operands, step, c.block_type.nbytes, CONFIG)
             place = block_origin(row, column, group, CONFIG)
-            tma.async_load(c, place, full, blocks.index(stage))
+            tma.async_load(c, place, full, blocks.index(stage * CONFIG.fold))
             step += 1
 
 
@@ -161,7 +161,7 @@ def _send_loaded_tiles(
                 began = time(trace)
             place = block_origin(row, column, group, CONFIG)
             for i in gl.static_range(N_PES - 1):
-                tma.async_store(peers_c[i], place, blocks.index(stage))
+                tma.async_store(peers_c[i], place, blocks.index(stage * CONFIG.fold))
             tma.store_wait((_IN_FLIGHT - 1) * (N_PES - 1))
             done = (step + CONFIG.stages - (_IN_FLIGHT - 1)) % CONFIG.stages
             mbarrier.arrive(operands.empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
