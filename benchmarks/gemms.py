@@ -257,7 +257,9 @@ def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str,
 
 def possible(algorithm: str, m: int) -> bool:
     """Whether an algorithm can be asked for with so many rows of all PEs."""
-    return algorithm != "fused" or (operand_dtype == BF16 and fits_small_m(m, triton_dist.n_pes()))
+    if algorithm == "fused":
+        return operand_dtype == BF16 and fits_small_m(m, triton_dist.n_pes())
+    return algorithm != "push" or m > 64
 
 
 def kind() -> str:

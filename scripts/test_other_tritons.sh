@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the smoke set with every other supported Triton whose plugin is built: `make plugins` first. It covers what depends on
-# Triton's version: the plugin's loading, the seam to Triton's internals, the lowering of every op, machine code, the CPU world.
+# Triton's version: the plugin's loading, the seam to Triton's internals, the lowering of every op, machine code, the kernels
+# in Gluon, the CPU world.
 #
 #   scripts/test_other_tritons.sh PYTHON [PYTEST ARGUMENTS…]       PYTHON has the extra dev
 #
@@ -12,7 +13,7 @@ shift
 packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 here=$("$python" -c 'import importlib.metadata; print(importlib.metadata.version("triton"))')
 smoke=(tests/lowering tests/loading tests/test_triton_api.py tests/build/test_check_run.py tests/compiler/test_ptx.py
-  tests/compiler/test_errors.py)
+  tests/compiler/test_errors.py tests/kernels/test_hopper_gemms.py)
 
 status=0
 for plugin in triton_dist/_C/libtriton_dist_plugin-*.so; do

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_pa
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -148,9 +149,8 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
 def _copy_engine(gemm: Operands) -> Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    comm, a = gemm.comm, gemm.a
-    plan = cached(comm, gemm.key("chunks of a", rows=gemm.c.shape[0]), lambda: _plan(gemm))
-    return hopper.run(plan, gemm, _gathered(comm, a, gemm.c.shape[0]), _gathered_scales(gemm))
+    plan = _plan(hopper, "chunks of a", gemm)
+    return hopper.run(plan, gemm, _gathered(gemm.comm, gemm.a, gemm.c.shape[0]), _gathered_scales(gemm))
 
 
 def _lacks_push(gemm: Operands) -> str:
@@ -166,26 +166,20 @@ def _lacks_push(gemm: Operands) -> str:
 def _push(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm_push as hopper
 
-    comm, a = gemm.comm, gemm.a
-    plan = cached(comm, gemm.key("blocks of a", rows=gemm.c.shape[0]), lambda: _push_plan(gemm))
-    return hopper.run(plan, gemm, _gathered(comm, a, gemm.c.shape[0]))
+    plan = _plan(hopper, "blocks of a", gemm)
+    return hopper.run(plan, gemm, _gathered(gemm.comm, gemm.a, gemm.c.shape[0]))
 
 
-def _push_plan(gemm: Operands) -> Plan:
-    from triton_dist.kernels.gemm.hopper import all_gather_gemm_push as hopper
+def _plan(hopper: ModuleType, key: str, gemm: Operands) -> Plan:
+    """The plan of a module's kernel for what is in the bucket of ``gemm``."""
 
-    return hopper.make_plan(gemm.comm, gemm.a, in_bucket(gemm.c), _config(gemm), gemm.sm_margin)
+    def make() -> Plan:
+        c, programs = in_bucket(gemm.c), portable.programs(gemm.sm_margin)
+        config = choose(gemm.a, c, programs, fold=gemm.fold, of_blocks=gemm.of_blocks)
+        plan: Plan = hopper.make_plan(gemm.comm, gemm.a, c, config, gemm.sm_margin)
+        return plan
 
-
-def _plan(gemm: Operands) -> Plan:
-    from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
-
-    return hopper.make_plan(gemm.comm, gemm.a, in_bucket(gemm.c), _config(gemm), gemm.sm_margin)
-
-
-def _config(gemm: Operands) -> Config:
-    programs = portable.programs(gemm.sm_margin)
-    return choose(gemm.a, in_bucket(gemm.c), programs, fold=gemm.fold, of_blocks=gemm.of_blocks)
+    return cached(gemm.comm, gemm.key(key, rows=gemm.c.shape[0]), make)
 
 
 def _gathered(comm: Communicator, a: torch.Tensor, rows: int) -> torch.Tensor:
