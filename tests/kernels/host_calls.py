@@ -69,6 +69,7 @@ CHECKS = (
     local.grouped_gemms_of_other_tensors_are_of_these,
     local.tiles_are_those_for_expected_rows,
     local.portable_grouped_gemms_take_the_ordinary_path,
+    local.tokens_are_grouped_and_added_up_again,
     decode.calls_with_new_tensors_in_steps_are_prepared,
     decode.calls_of_other_dtypes_in_steps_are_prepared,
     decode.peers_get_their_parts_by_the_copy_engine,

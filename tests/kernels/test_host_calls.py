@@ -75,6 +75,7 @@ CHECKS = (
     "grouped_gemms_of_other_tensors_are_of_these",
     "tiles_are_those_for_expected_rows",
     "portable_grouped_gemms_take_the_ordinary_path",
+    "tokens_are_grouped_and_added_up_again",
     "the_users_line_is_known",
     "third_calls_are_native",
     "results_are_returned",

@@ -16,13 +16,14 @@ from triton_dist.kernels.actions import Learnable
 from triton_dist.kernels.dependent_launch import DependentLaunches
 from triton_dist.kernels.native import Arguments, NativeCalls, Offer, places
 from triton_dist.kernels.new_tensors import NewTensors
-from triton_dist.kernels.prepared import PLAIN, Launch
+from triton_dist.kernels.prepared import PLAIN, Launch, launch
 from triton_dist.native_calls import Guard
 from triton_dist.process_state import of_process
 from triton_dist.torch_api import current_stream_handle, stream_handles
 from triton_dist.world import World
+from triton_dist.world.current import current_world
 
-__all__ = ["LocalLaunches"]
+__all__ = ["LocalLaunches", "launch_again"]
 
 _PLANS = 1024
 _DEPTH = 3
@@ -134,3 +135,23 @@ class LocalLaunches:
             del self._plans[next(iter(self._plans))]
         learnable = Learnable(None, [(again, lambda *given: given, ())], also=len(also))
         self._plans[signature] = _Plan(again, signature[0][0], details, new, {}, learnable)
+
+
+def launch_again(
+    function: str, kernel: Any, grid: Sequence[int], tensors: Sequence[torch.Tensor], *others: Any, **named: Any
+) -> None:
+    """Launch ``kernel[grid](*tensors, *others, **named)`` on the current stream, by the plan that an equal launch has
+    left, if there is one.
+
+    Args:
+        function: the public function whose launch it is.
+        others: may have tensors among them.
+    """
+    known = current_world().own(LocalLaunches)
+    also = [other for other in others if isinstance(other, torch.Tensor)]
+    values = tuple(None if isinstance(other, torch.Tensor) else other for other in others)
+    signature = known.signature((function, kernel, tuple(grid), values, *named.items()), *tensors, *also)
+    if plan := known.find(signature):
+        known.repeat(plan, *tensors, also=also)
+    else:
+        known.keep(signature, launch(kernel, grid, tensors, *others, **named), None, also)

@@ -60,6 +60,41 @@ def tiles_are_those_for_expected_rows() -> None:
         assert launches[0] == launches[1] != launches[2]
 
 
+def tokens_are_grouped_and_added_up_again() -> None:
+    """By four launches and one, of the call's own tensors."""
+    tokens, hidden, experts = 24, 64, 4
+    x, weights = torch.zeros(tokens, hidden).bfloat16(), torch.ones(tokens, 2)
+    ids = torch.zeros(tokens, 2, dtype=torch.int64)
+    come = moe.dispatch_tokens(x, ids, weights, num_experts=2 * experts, max_tokens=tokens, num_sms=24)
+    kept: list[moe.GroupedTokens] = []
+
+    def group() -> None:
+        kept.append(moe.group_by_expert(come))
+
+    first = calls(group)
+    assert first["JITFunction.run"] == 4 and not first.repeated, first
+    again = calls(group)
+    assert not again["JITFunction.run"] and again.repeated == 4, again
+    RECORDER.all.clear()
+    group()
+    grouped = kept[-1]
+    pack, count, place, copy = ([value[1] for value in launch[-1] if value[:1] == ("at",)] for launch in RECORDER.all)
+    memory = grouped.routing.memory.data_ptr()
+    assert place[1] == memory and copy[:2] == [grouped.x.data_ptr(), come.x.data_ptr()], (place, copy)
+    assert pack[0] == count[1] == place[2] and count[0] == place[0], "what one launch leaves the next one finds"
+    assert come.topk_ids is not None and pack[1] == come.topk_ids.data_ptr()
+
+    y = torch.zeros_like(grouped.x)
+    added = calls(lambda: moe.sum_over_experts(y, grouped))
+    assert added["JITFunction.run"] == 1, added
+    ordinary = RECORDER.pointers()
+    added = calls(lambda: moe.sum_over_experts(y, grouped))
+    assert not added["JITFunction.run"] and added.repeated == 1, added
+    assert RECORDER.pointers()[1:] == ordinary[1:]  # the first is the result
+    other = torch.zeros(len(y), hidden, dtype=torch.float16)
+    assert calls(lambda: moe.sum_over_experts(other, grouped))["JITFunction.run"] == 1, "of another dtype"
+
+
 def portable_grouped_gemms_take_the_ordinary_path() -> None:
     rows, matrices = ROWS.float(), COLUMNS.float()
     lines8 = COLUMNS8.contiguous()  # of K, which tensor cores do not take

@@ -25,6 +25,7 @@ from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.local_launches import launch_again
 from triton_dist.kernels.moe.arguments import records_gradients, refuse_gradients
 from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int
@@ -311,12 +312,13 @@ def gather(
 
 def of_one_pe(ids: torch.Tensor, num_experts: int, new: Callable[..., torch.Tensor] = torch.empty) -> GatheredRouting:
     """Which rows the choices ``ids`` [T, top_k] of one PE have, which tells nobody: in [0, num_experts), or -1. It has
-    no weights."""
+    no weights. Launched again where an equal call was made."""
     n_tokens, top_k = ids.shape
+    again = partial(launch_again, "group_by_expert")
     memory, packed, chunk_counts = _words_of(1, n_tokens, top_k, num_experts).tensors(new, ids.device)
     routing = with_memory(memory, ids.shape, num_experts)
-    _pack(packed, ids, new(ids.shape, dtype=torch.float32, device=ids.device), routing)
-    _place(chunk_counts, packed, routing)
+    _pack(packed, ids, new(ids.shape, dtype=torch.float32, device=ids.device), routing, again)
+    _place(chunk_counts, packed, routing, again)
     return routing
 
 
@@ -326,24 +328,33 @@ def with_memory(memory: torch.Tensor, choices: Sequence[int], num_experts: int) 
     return GatheredRouting(memory, n_tokens, top_k, num_experts, n_tokens, Members(0, 1, 1))
 
 
-def _pack(packed: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, routing: GatheredRouting) -> Launch | None:
+def _pack(
+    packed: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    routing: GatheredRouting,
+    run: Callable[..., Launch | None] = launch,
+) -> Launch | None:
     choices = routing.max_tokens * routing.top_k
-    return launch(
+    return run(
         moe_gather_routing_pack, (triton.cdiv(choices, 1024),), (packed, ids, weights), routing.n_tokens,
         routing.num_experts, routing.top_k, routing.max_tokens, 1024, debug=True, sanitize_overflow=False,
     )  # fmt: skip
 
 
 def _place(
-    chunk_counts: torch.Tensor, gathered: torch.Tensor, routing: GatheredRouting
+    chunk_counts: torch.Tensor,
+    gathered: torch.Tensor,
+    routing: GatheredRouting,
+    run: Callable[..., Launch | None] = launch,
 ) -> tuple[Launch | None, Launch | None]:
     """Count the choices of each chunk, and give each its row."""
     n, choices, ranked = routing.members.size, routing.max_tokens * routing.top_k, int(_RANKED.value)
     chunks = _chunks_of(n, choices)
     cut = {"CHUNKS": chunks, "SIZE": triton.cdiv(choices, chunks * ranked) * ranked}
     common = {"E": routing.num_experts, "K": routing.top_k, "MAX_TOKENS": routing.max_tokens}
-    count = launch(moe_gather_routing_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
-    place = launch(
+    count = run(moe_gather_routing_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
+    place = run(
         moe_gather_routing_place,
         (n * chunks,),
         (chunk_counts, routing.memory),

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.gemm.portable import programs
+from triton_dist.kernels.local_launches import launch_again
 from triton_dist.kernels.moe.arguments import refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, of_one_pe
 from triton_dist.kernels.moe.tokens import DispatchedTokens
@@ -182,8 +183,8 @@ def rows_by_expert(
     out_scales = None if scales is None else scales.new_empty(rows, scales.shape[1])
     words, n_scales = x.shape[1] * x.element_size() // 4, 0 if scales is None else scales.shape[1]
     block = min(2048, int(triton.next_power_of_2(words)))
-    launch(
-        moe_group_by_expert, (4 * programs(),),
+    launch_again(
+        "group_by_expert", moe_group_by_expert, (4 * programs(),),
         (
             out.view(torch.int32), x.view(torch.int32),
             *((routing.memory,) * 2 if scales is None or out_scales is None else (out_scales, scales)),
@@ -235,9 +236,9 @@ def sums(
     """Those of :func:`sum_over_experts`."""
     out = new(routing.n_tokens, y.shape[1], dtype=y.dtype, device=y.device)
     block = _block_of(y)
-    launch(
-        moe_sum_over_experts, (4 * programs(),), (out, y, weights, routing.positions), routing.n_tokens, routing.top_k,
-        y.shape[1], block, num_warps=_warps(block),
+    launch_again(
+        "sum_over_experts", moe_sum_over_experts, (4 * programs(),), (out, y, weights, routing.positions),
+        routing.n_tokens, routing.top_k, y.shape[1], block, num_warps=_warps(block),
     )  # fmt: skip
     return out
 
