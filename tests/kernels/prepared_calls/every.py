@@ -79,8 +79,6 @@ OTHERS: dict[str, Callable[[], object]] = {
 NOT_PREPARED = {
     ("reduce_scatter_norm", "unfused"): "a collective that is, and a norm",
     ("norm_all_gather", "unfused"): "the same",
-    ("group_by_expert", ""): "four local kernels, of thousands of tokens",
-    ("sum_over_experts", ""): "one behind these",
 }
 
 
