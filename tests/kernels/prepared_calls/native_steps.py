@@ -32,6 +32,7 @@ from prepared_calls.calls import (
 from prepared_calls.decode import plainly
 from prepared_calls.native import errors_of_threads, leave_nothing
 from prepared_calls.world import DRIVER, RECORDER, WORLD, Calls, calls, forget_plans, symmetric
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_dist import kernels, native_calls
 from triton_dist.kernels import cuda, moe
@@ -59,10 +60,24 @@ WITH_PYTHON = {
 """Calls of which Python does a part, and why."""
 
 
+class Keeping(TorchDispatchMode):
+    """Keeps every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Any] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._kept.append(function(*args, **(kwargs or {})))
+        return self._kept[-1]
+
+
 def driven(call: Call) -> list[Any]:
-    """What the driver gets, in its order. New tensors are told by which of them they are."""
+    """What the driver gets, in its order. New tensors are told by which of them they are: all are kept until the call
+    has ended, as another may else have the address of one that is gone."""
     fake_gpu.DONE.clear()
-    call()
+    with Keeping():
+        call()
     plain = plainly()
     return [[*done[:-1], [*map(plain, done[-1])]] if isinstance(done, list) else done for done in fake_gpu.DONE]
 
