@@ -26,6 +26,7 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import gemm as modules
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.gemm.all_gather_gemm import fits_push
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.small_m import fits_small_m
 
@@ -259,7 +260,7 @@ def possible(algorithm: str, m: int) -> bool:
     """Whether an algorithm can be asked for with so many rows of all PEs."""
     if algorithm == "fused":
         return operand_dtype == BF16 and fits_small_m(m, triton_dist.n_pes())
-    return algorithm != "push" or m > 64
+    return algorithm != "push" or fits_push(m)
 
 
 def kind() -> str:

@@ -116,7 +116,7 @@ def gemms_of(world: World, name: str, group: Any) -> None:
             summed,
         ),
         "all_gather_gemm": (
-            ("bulk_synchronous", "copy_engine", "auto"),
+            ("bulk_synchronous", "copy_engine", "push", "auto"),
             lambda algorithm: kernels.all_gather_gemm(a[rank][:m], b[0], algorithm=algorithm, group=group),
             gathered,
         ),
@@ -128,7 +128,7 @@ def gemms_of(world: World, name: str, group: Any) -> None:
     }
     for function, (algorithms, run, expected) in cases.items():
         for algorithm in algorithms:
-            if world.kind == "cpu" and algorithm in ("ring", "direct", "copy_engine", "warp_specialized"):
+            if world.kind == "cpu" and algorithm in ("ring", "direct", "copy_engine", "push", "warp_specialized"):
                 continue
             for _ in range(2):
                 found = run(algorithm).float()

@@ -177,20 +177,24 @@ class Cut(NamedTuple):
     """How a launch is cut.
 
     Attributes:
-        size: what it has slots of. words: of a block; ``block``: its elements.
+        size: of which it has slots; ``block``: elements of a block.
         blocks: of all programs, from each PE to each; ``programs``: how many there are.
         group: of how many PEs blocks are in registers at a time; ``piece``: words that are polled at a time.
         events: how many of a trace a program records of a message in all rounds, at most.
     """
 
     size: Size
-    words: int
     block: int
     blocks: int
     programs: int
     group: int
     piece: int
     events: int
+
+    @property
+    def words(self) -> int:
+        """Of a block."""
+        return self.size.words
 
 
 def cut_of(n: int, per_word: int, n_pes: int, limit: int, messages: int = 1) -> Cut:
@@ -203,7 +207,7 @@ def cut_of(n: int, per_word: int, n_pes: int, limit: int, messages: int = 1) -> 
     piece = piece_of(words, group, gpu=triton_dist.kind() == "gpu")
     waits = triton.cdiv(n_pes, group) * (1 if piece == words else 1 + words // piece)
     events = (1 + waits) * triton.cdiv(blocks, programs)
-    return Cut(size, words, words * per_word, blocks, programs, group, piece, events)
+    return Cut(size, words * per_word, blocks, programs, group, piece, events)
 
 
 def exchange(

@@ -27,7 +27,15 @@ from triton_dist.kernels.shards import shard_of, wrong_shard
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again", "gathering"]
+__all__ = [
+    "ALGORITHMS",
+    "all_gather_gemm",
+    "complete_gathered",
+    "copy_gathered",
+    "fits_push",
+    "gather_again",
+    "gathering",
+]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine", "push")
 
@@ -54,19 +62,24 @@ def all_gather_gemm(call: Call) -> Computation:
         raise ValueError(f"{call.function}: {why}")
     c = call.result((call.rows, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
-    lacks = lacks_copy_engine(call.comm) or (_NEEDS_ITS_GPU if call.comm.world.shares_gpu else "")
-    lacks = lacks if takes(gemm) else _NEEDS
+    lacks = "" if takes(gemm) else _NEEDS
+    lacks_copies = lacks_copy_engine(call.comm) or (_NEEDS_ITS_GPU if call.comm.world.shares_gpu else "")
     return Computation(
         c,
         c,
         {
             "two_level": why_not_two_level(gemm) or partial(gather_two_level, gemm, all_gather_gemm),
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
-            "copy_engine": lacks or partial(_copy_engine, gemm),
-            "push": _lacks_push(gemm) or partial(_push, gemm),
+            "copy_engine": lacks or lacks_copies or partial(_copy_engine, gemm),
+            "push": _lacks_push(gemm) or lacks or partial(_push, gemm),
         },
         if_measured=("push",),
     )
+
+
+def fits_push(rows: int) -> bool:
+    """Whether ``push`` takes so many rows of A of all PEs: two groups multiply a tile, and every PE has rows."""
+    return rows > 64
 
 
 def gathering(comm: Communicator, algorithm: str) -> str:
@@ -154,13 +167,9 @@ def _copy_engine(gemm: Operands) -> Sequence[Step] | None:
 
 
 def _lacks_push(gemm: Operands) -> str:
-    from triton_dist.kernels.gemm.hopper.launch import takes
-
-    if gemm.c.shape[0] <= 64:
+    if not fits_push(gemm.c.shape[0]):
         return _NEEDS_MORE_ROWS
-    if isinstance(gemm.scale, (BlockScales, RowScales)):
-        return _NEEDS_ONE_SCALE
-    return "" if takes(gemm) else _NEEDS
+    return _NEEDS_ONE_SCALE if isinstance(gemm.scale, (BlockScales, RowScales)) else ""
 
 
 def _push(gemm: Operands) -> Launch | None:

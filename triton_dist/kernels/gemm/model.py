@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.collectives import model as collective
-from triton_dist.kernels.gemm.config import WIRE, flops, ring_rows, tiled_seconds
+from triton_dist.kernels.gemm.config import NVLINK_RATE, WIRE, flops, ring_rows, tiled_seconds
 from triton_dist.kernels.gemm.few_columns import FEW_BYTES
 from triton_dist.kernels.shards import each_of
 
@@ -49,8 +49,6 @@ _ARRIVAL = 20 * _US
 """From the begin of a kernel to the first rows of another PE, by the copy engine, besides the time of the bytes."""
 _PUSHED = 14 * _US
 """From the begin of a kernel whose programs send A, to the first blocks of all PEs: 4 H100s."""
-_PUSH = 320e9
-"""Bytes/s that they send (hopper/pacing.py)."""
 _COMM_PROGRAMS = 132 / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
 _EXCHANGE_PROGRAMS = 132 / 128
@@ -178,7 +176,7 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     return {
         "bulk_synchronous": gathered + gemm.alone,
         "copy_engine": max(own, arrived) + max(computed - own, copied - arrived) + (_SHARED_TILES if each % 128 else 0),
-        "push": _PUSHED + max(first, sent / _PUSH) + computed - first,
+        "push": _PUSHED + max(first, sent / NVLINK_RATE) + computed - first,
     }
 
 

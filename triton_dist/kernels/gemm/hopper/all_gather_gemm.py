@@ -48,7 +48,7 @@ from triton_dist.kernels.shards import shard_of
 from triton_dist.kernels.tile_order import GROUP
 from triton_dist.stream_operations import Operation
 
-__all__ = ["all_gather_gemm_kernel", "arrival_schedule", "make_plan", "rows_as_they_arrive", "run"]
+__all__ = ["all_gather_gemm_kernel", "arrival_schedule", "make_plan", "pes_of_tile", "rows_as_they_arrive", "run"]
 
 
 @gluon.jit(do_not_specialize=["rows"])
@@ -69,6 +69,13 @@ def all_gather_gemm_kernel(
 
 
 @gluon.jit
+def pes_of_tile(row, rows, m, CONFIG: gl.constexpr):
+    """The first and the last PE that has rows of a tile, which begins at ``row``. There are ``m`` rows, in shards of
+    so many ``rows``."""
+    return row // rows, (gl.minimum(row + CONFIG.block_m, m) - 1) // rows
+
+
+@gluon.jit
 def _load(
     a, a_piece, own_a, own_a_piece, b, operands, work, trace, peers, rows,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
@@ -83,8 +90,7 @@ def _load(
     arrived = 1 << me  # a bit of each PE
     for unit in range(first, last):
         row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
-        first_pe = row // rows
-        last_pe = (gl.minimum(row + CONFIG.block_m, a.shape[0]) - 1) // rows
+        first_pe, last_pe = pes_of_tile(row, rows, a.shape[0], CONFIG)
         own = (first_pe == me) & (last_pe == me)
         for pe in range(first_pe, last_pe + 1):
             if (arrived >> pe & 1) == 0:

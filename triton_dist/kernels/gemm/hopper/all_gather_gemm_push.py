@@ -24,7 +24,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.config import K_BYTES, Config, block_k
+from triton_dist.kernels.gemm.config import K_BYTES, NVLINK_RATE, Config, block_k
 from triton_dist.kernels.gemm.hopper import all_gather_gemm, tma
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
@@ -47,7 +47,6 @@ from triton_dist.kernels.gemm.hopper.launch import (
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, K_BEGIN, K_END, TILES
 from triton_dist.kernels.gemm.hopper.load import load_b, load_step
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
-from triton_dist.kernels.gemm.hopper.pacing import NVLINK_RATE
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
@@ -59,8 +58,6 @@ __all__ = ["all_gather_gemm_push_kernel", "make_plan", "run"]
 
 _FLAGS = gl.constexpr(16)
 """How many parts along K have flags, at most."""
-_ROWS = 64
-"""Of a block that is sent: those of a group's block of A, in all configurations."""
 _LEAST_STEPS = 4
 """Steps along K of a part, at least: an acquire takes longer than one."""
 
@@ -135,7 +132,8 @@ def _load(
     step = 0
     for unit in range(first, last):
         row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
-        own = (row // rows == me) & ((gl.minimum(row + CONFIG.block_m, a.shape[0]) - 1) // rows == me)
+        first_pe, last_pe = all_gather_gemm.pes_of_tile(row, rows, a.shape[0], CONFIG)
+        own = (first_pe == me) & (last_pe == me)
         begin = field(work, unit, K_BEGIN)
         for k in range(begin, field(work, unit, K_END)):
             stage, full = await_empty(operands, step, CONFIG)
@@ -158,7 +156,7 @@ def _store(
     own_a, of_pes, blocks, loaded, arrived, c, output, work, trace, state, peers, shards,
     CONFIG: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
-    """Send this program's share of A, then store tiles. The last program clears the flags, which all have seen."""
+    """Send this program's blocks of A, then store tiles. The last program clears the flags, which all have seen."""
     epoch = epoch_of(state)
     admit_peers(peers, epoch, N_PES)
     _push(own_a, of_pes, blocks, loaded, epoch, state, peers, shards, N_PES)
@@ -176,9 +174,9 @@ def _push(own_a, of_pes, blocks, loaded, epoch, state, peers, shards, N_PES: gl.
     """Store blocks of ``own_a`` to the rows of this PE in A on all PEs, ``of_pes``: this one, the next, and so on.
 
     Senders take blocks round-robin, those of a step along K before those of the next. Each block waits until it is due:
-    NVLink would else move all at once, and the first steps came with the last. A fence for all of the system waits for
-    all that any program has in flight to peers, so there is one for a part, by the program whose block of it is the
-    last to arrive.
+    NVLink moves all that is stored at the same time, so the first steps would arrive with the last ones. A fence for
+    all of the system waits for all that any program has in flight to peers, so there is one for a part, by the program
+    whose block of it is the last to arrive.
     """
     ALL: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     steps = gl.cdiv(own_a.shape[1], own_a.block_shape[1])
@@ -245,13 +243,13 @@ def run(plan: Plan, gemm: Operands, gathered: torch.Tensor) -> Launch | None:
     a_map, a_piece, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     own_a_map, own_a_piece, _, _ = operand_maps(gemm.a, gemm.b, config)
     own = shard_of(gathered.shape[0], gemm.each, comm.my_rank)
-    mine, block = gathered[own.start : own.stop], (_ROWS, block_k(gemm.a.dtype))
+    mine, block = gathered[own.start : own.stop], (config.group_m, block_k(gemm.a.dtype))
     return launch(
         all_gather_gemm_push_kernel, plan.grid,
         (own_a_map, b_map, tile_map(gemm.c, config), Second(0, own_a_piece)), a_map, a_piece,
         descriptor(mine, block), *peer_maps(comm, mine, block),
         plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.each,
-        _senders(plan, gemm, own), _interval(gemm, len(own)), plan.trace(), config, b_by_columns, comm.n_pes,
+        _senders(plan, gemm, own), _interval(plan, len(own)), plan.trace(), config, b_by_columns, comm.n_pes,
         _steps_of_a_part(config.k_steps(gemm.a)), **plan.options,
     )  # fmt: skip
 
@@ -264,10 +262,10 @@ def _steps_of_a_part(k_steps: int) -> int:
     return steps
 
 
-def _interval(gemm: Operands, rows: int) -> int:
+def _interval(plan: Plan, rows: int) -> int:
     """Nanoseconds from block to block that a PE with so many rows sends."""
-    nbytes = rows * K_BYTES * (gemm.comm.n_pes - 1)  # of a step along K
-    return int(1e9 * nbytes / -(-rows // _ROWS) / NVLINK_RATE)
+    nbytes = rows * K_BYTES * (plan.communicator.n_pes - 1)  # of a step along K
+    return int(1e9 * nbytes / -(-rows // plan.config.group_m) / NVLINK_RATE)
 
 
 def _senders(plan: Plan, gemm: Operands, own: range) -> int:

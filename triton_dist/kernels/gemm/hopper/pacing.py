@@ -7,17 +7,14 @@ the next tile and keep all programs of a GPU within what NVLink takes. Figures a
 
 from __future__ import annotations
 
-from triton_dist.kernels.gemm.config import K_BYTES, Config
+from triton_dist.kernels.gemm.config import K_BYTES, NVLINK_RATE, Config
 from triton_dist.kernels.gemm.hopper.store import Pacing
 
-__all__ = ["FLOPS_PER_CYCLE", "NVLINK_RATE", "PIECE", "pacing_of", "piece_of"]
+__all__ = ["FLOPS_PER_CYCLE", "PIECE", "pacing_of", "piece_of"]
 
 PIECE = (16, 64)
 """Rows and columns of a piece: 2 KB in rows of 128 bytes."""
 
-NVLINK_RATE = 320e9
-"""Bytes a second that NVLink takes of programs that also compute without slowing their loads by more than a few
-percent. Programs that only send reach 10 to 15 % more."""
 FLOPS_PER_CYCLE = 4096
 """Of a multiprocessor, with 16-bit floats."""
 
