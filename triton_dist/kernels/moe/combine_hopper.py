@@ -19,7 +19,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_all
+from triton_dist.kernels.gemm.hopper.flags import fence_async_proxy, signal_all, wait_peers
 from triton_dist.kernels.moe.combine_batches import (
     Sums,
     batch_to_send,
@@ -193,8 +193,7 @@ def _load_sums(y, slots, sums, ring, acquired, first, rounds, lane, lanes, CONFI
             for box in gl.static_range(BOXES):
                 stage, phase = _load_rows(y, positions, here, box, ring, stage, phase, CONFIG.received, CONFIG)
                 if (j == 0) & (box == 0):  # also of a batch without tokens: all PEs make the same rounds
-                    for distance in range(1, N):  # in the order in which PEs send to this one
-                        acquire(sums.flags + (sums.me - distance + N) % N * lanes + lane, number, "sys")
+                    wait_peers(sums.flags + lane, number, sums.me, N, lanes)
                     fence_async_proxy()
                     mbarrier.arrive(acquired.index(i & (DEPTH - 1)))
                 for rank in gl.static_range(N):

@@ -19,7 +19,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_dist.kernels.gemm.hopper.flags import acquire_newest, fence_async_proxy, store_nothing, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import fence_async_proxy, store_nothing, stores_complete, wait_peers
 from triton_dist.kernels.moe.combine_ring import (
     layout_of,
     lower_of,
@@ -120,12 +120,8 @@ def _acquire_sources(route, number, newest, lane, lanes, CONFIG: gl.constexpr):
     Returns:
         the newest round that all have sent, of which ``newest`` is what the call before returned.
     """
-    N: gl.constexpr = CONFIG.n_pes
     if newest - number < 0:
-        newest = number + CONFIG.depth  # no peer is as far
-        for distance in range(1, N):
-            seen = acquire_newest(route.flags + (route.me - distance + N) % N * lanes + lane, number, "sys")
-            newest = gl.where(seen - newest < 0, seen, newest)
+        newest = number + wait_peers(route.flags + lane, number, route.me, CONFIG.n_pes, lanes)
         fence_async_proxy()
     return newest
 

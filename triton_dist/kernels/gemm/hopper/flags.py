@@ -50,11 +50,39 @@ def acquire_newest(flag, number, scope: gl.constexpr):
     return seen
 
 
+@gluon.constexpr_function
+def _lanes(num_warps):
+    """A PE for each lane."""
+    return gl.BlockedLayout([1], [32], [int(num_warps)], [0])
+
+
 @gluon.jit
-def wait_peers(flags, number, me, N_PES: gl.constexpr):
-    """Wait until each peer's flag in ``flags`` is ``number`` or later."""
-    for i in range(1, N_PES):
-        acquire(flags + (me + i) % N_PES, number, "sys")
+def wait_peers(flags, number, me, N_PES: gl.constexpr, step=1):
+    """Wait until each peer's flag is ``number`` or later, of flags that are ``step`` words from PE to PE.
+
+    A lane looks at each of them: one after the other they would take a latency each.
+
+    Returns:
+        how much later than ``number`` the earliest of them is.
+    """
+    pes = gl.arange(0, 32, _lanes(gl.num_warps()))
+    others = (pes < N_PES) & (pes != me)
+    polls = no_polls()
+    ahead = _ahead(flags + pes * step, number, others)
+    while gl.min(ahead, 0) < 0:
+        missing = gl.min(gl.where(ahead < 0, pes, 32), 0)
+        polls = poll(polls, flags + missing * step, CMP_GE, number)
+        ahead = _ahead(flags + pes * step, number, others)
+    gl.barrier()  # what one lane has acquired is visible to all
+    return gl.min(ahead, 0)
+
+
+@gluon.jit
+def _ahead(flags, number, others):
+    """How much later than ``number`` each flag is; far ahead where there is none."""
+    none = gl.zeros(flags.shape, gl.int32, flags.type.layout)
+    seen = gl.atomic_add(flags, none, mask=others, sem="acquire", scope="sys")
+    return gl.where(others, seen - number, 0x7FFFFFFF)
 
 
 @gluon.jit
@@ -71,11 +99,13 @@ def signal_all(flag, distances, me, number, N_PES: gl.constexpr):
     One fence is for all of them, and with the stores a release pattern (PTX ISA, memory consistency model). A release
     of each would wait for what is on its way again.
     """
+    gl.barrier()  # what any lane has done and seen comes before the fence of each
+    pes = gl.arange(0, 32, _lanes(gl.num_warps()))
+    others = (pes < N_PES) & (pes != me)
+    there = (flag.to(gl.int64) + gl.load(distances + pes, mask=others, other=0)).to(gl.pointer_type(gl.int32))
     release_all()
-    for rank in range(N_PES):
-        if rank != me:
-            there = (flag.to(gl.int64) + gl.load(distances + rank)).to(gl.pointer_type(gl.int32))
-            gl.atomic_xchg(there, number, sem="relaxed", scope="sys")
+    numbers = gl.zeros(there.shape, gl.int32, there.type.layout) + number
+    gl.atomic_xchg(there, numbers, mask=others, sem="relaxed", scope="sys")
 
 
 @gluon.jit

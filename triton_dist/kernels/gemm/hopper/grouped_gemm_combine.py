@@ -28,7 +28,7 @@ from triton_dist.kernels.gemm.hopper.buffers import await_full, make_operand_rin
 from triton_dist.kernels.gemm.hopper.epochs import end_epoch
 from triton_dist.kernels.gemm.hopper.expert_layout import FINISHED
 from triton_dist.kernels.gemm.hopper.expert_rows import there
-from triton_dist.kernels.gemm.hopper.flags import acquire, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import acquire, signal_all, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.grouped_gemm import (
     Groups,
     load_stages,
@@ -223,12 +223,8 @@ def _reduce_chunk(
         _send_sums(exchange, to, pe, reducer, step, chunk, N, TOP_K, MAX_TOKENS, CHUNK, WEIGHTED)
     gl.barrier()  # what all threads have stored comes before the release, and all have read the number
     gl.store(barrier + (_BARRIER - 1), number)
-    for i in range(N_PES):
-        flag = there(barrier + me, gl.load(exchange.barrier_distances + (me + i) % N_PES))
-        gl.atomic_xchg(flag, number, sem="release", scope="sys")
-    for pe in range(N_PES):
-        acquire(barrier + pe, number, "sys")
-    gl.barrier()  # no thread continues before the one that acquired
+    signal_all(barrier + me, exchange.barrier_distances, me, number, N_PES)
+    wait_peers(barrier, number, me, N_PES)
     _receive_sums(exchange, half, reducer, step, chunk, N, N_PES, TOP_K, MAX_TOKENS, CHUNK)
 
 
