@@ -57,7 +57,7 @@ def check_rounds(world: Any) -> None:
                 cut = cut_of(n, per_word, n_pes, NO_LIMIT, 2)
                 assert n < 17_000 or cut.blocks > 2 * cut.programs, "there are several rounds"
         names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange")}
-        assert names == {"exchange, 1 × 1024 words, 256 programs", "exchange, 2 × 1024 words, 256 programs"}
+        assert names == {"exchange, 1 × 1024 words, 256 programs", "exchange, 2 × 512 words, 512 programs"}
 
 
 def check_sizes(world: Any) -> None:

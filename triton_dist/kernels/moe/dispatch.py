@@ -431,7 +431,7 @@ def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
 
 
 def _cut(routing: Routing, data: int) -> Cut:
-    return cut_of(data, routing.max_tokens, 4096)
+    return cut_of(data, routing.max_tokens, 4096, routing.members.size * routing.max_tokens)
 
 
 def _layout(routing: Routing) -> dict[str, Any]:

@@ -161,14 +161,19 @@ class Cut(NamedTuple):
         return {"num_warps": self.num_warps, "maxnreg": _REGISTERS // (32 * self.num_warps * self.per_sm) // 8 * 8}
 
 
-def cut_of(words: int, max_tokens: int, most: int) -> Cut:
+def cut_of(words: int, max_tokens: int, most: int, messages: int = 0) -> Cut:
     """The cut for rows of so many words, of up to ``max_tokens`` tokens of each PE.
 
-    Where a program has several messages, one after the other, four of a multiprocessor hide each other's latencies.
-    Where it has one or two, all of its threads move ``most`` words of a row at once.
+    Where a program has several messages, one after the other, up to four of a multiprocessor hide each other's
+    latencies. Where it has one or two, all of its threads move ``most`` words of a row at once.
+
+    Args:
+        messages: how many a PE receives at most, where each is a chain of latencies: then programs are as many, up to
+            four of a multiprocessor.
     """
-    if has_many_tokens(max_tokens):
-        return Cut(4 if has_gpu_sizes() else 1, 4, block_of(words, 2048))  # interpreted programs hide nothing
+    per_sm = 4 if has_many_tokens(max_tokens) else min(4, -(-messages // sms()))
+    if per_sm > 1:
+        return Cut(per_sm if has_gpu_sizes() else 1, 4, block_of(words, 2048))  # interpreted programs hide nothing
     block = block_of(words, most)
     return Cut(1, warps_of(block), block)
 
