@@ -44,6 +44,9 @@ bool Action::run(Streams &streams, const Given &given) const {
   case Does::Put:
     find(given, addresses);
     return streams.put(onSide, operations, count, addresses[0], addresses[1]);
+  case Does::Multiply:
+    find(given, addresses);
+    return gemm.run(streams.of(onSide), addresses[0], addresses[1], addresses[2]);
   case Does::Fork:
     return streams.fork();
   case Does::Join:
@@ -64,7 +67,7 @@ bool Action::fits(const std::vector<bool> &there) const {
   for (const Argument &argument : arguments)
     if (!argument.object && argument.tensor >= there.size())
       return false;
-  if (does == Does::Put)
+  if (does == Does::Put || does == Does::Multiply)
     return std::all_of(places.begin(), places.end(), isThere);
   if (does != Does::Launch)
     return true;
@@ -133,6 +136,19 @@ static bool parsePut(PyObject *tuple, Action &into) {
   return true;
 }
 
+static bool parseMultiply(PyObject *tuple, Action &into) {
+  PyObject *places;
+  const char *word, *bytes;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(tuple, "sy#O!", &word, &bytes, &size, &PyTuple_Type, &places) ||
+      !parsePlaces(places, into.places))
+    return false;
+  if (size != sizeof(Gemm) || into.places.size() != 3)
+    return refuse("a GEMM has another size, or not three matrices");
+  std::memcpy(&into.gemm, bytes, sizeof(Gemm));
+  return true;
+}
+
 static bool parseCompare(PyObject *tuple, Action &into) {
   PyObject *compared;
   const char *word;
@@ -182,6 +198,9 @@ bool triton_dist::parseActions(PyObject *sequence, Launch *(*launchOf)(PyObject 
     } else if (is("put")) {
       action.does = Action::Does::Put;
       parsed = parsePut(item.get(), action);
+    } else if (is("multiply")) {
+      action.does = Action::Does::Multiply;
+      parsed = parseMultiply(item.get(), action);
     } else if (is("call")) {
       action.does = Action::Does::Call;
       parsed = parseCall(item.get(), action);

@@ -1,8 +1,8 @@
 //===- Action.h - What a call does, one part after the other ----*- C++ -*-===//
 //
 // A comparison with the other members, a launch, operations that a stream gets,
-// the order of two streams, or a function of Python: as data, which
-// triton_dist/kernels/actions.py makes.
+// a GEMM by cuBLAS, the order of two streams, or a function of Python: as data,
+// which triton_dist/kernels/actions.py makes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,6 +10,7 @@
 #define TRITON_DIST_NATIVE_CALLS_ACTION_H
 
 #include "Launch.h"
+#include "Multiply.h"
 #include "Object.h"
 #include "Streams.h"
 
@@ -42,7 +43,7 @@ struct Argument {
 };
 
 struct Action {
-  enum class Does { Compare, Launch, Put, Fork, Join, Call };
+  enum class Does { Compare, Launch, Put, Multiply, Fork, Join, Call };
 
   Does does;
   bool onSide = false; // on the side stream
@@ -50,10 +51,11 @@ struct Action {
   Object encode;       // makes descriptors that the launch does not know
   Object waiting;      // gets the user's line; null: nothing does
   Launch *launch = nullptr;
-  std::vector<Place> places;        // of the launch's tensors, or of the operations' first and second address
+  std::vector<Place> places;        // of the launch's tensors, of the operations' addresses, or of the GEMM's matrices
   std::vector<Argument> arguments;  // of the function
   std::vector<uint64_t> operations; // of runtime/c/Streams.cpp, and how many they are
   int64_t count = 0;
+  Gemm gemm = {};
 
   /// Whether all tensors that it needs are `there`, among those that are given.
   bool fits(const std::vector<bool> &there) const;
@@ -74,6 +76,7 @@ using Actions = std::vector<Action>;
 ///   ("compare", a tuple that is equal on all members of the group)
 ///   ("launch", on side, Launch, encode, places, waiting or None)
 ///   ("put", on side, bytes of operations, places)
+///   ("multiply", bytes of a Gemm, places of a, b and c)
 ///   ("fork",), ("join",)
 ///   ("call", function, arguments)
 ///

@@ -39,7 +39,7 @@ def _sources(*folders: str) -> list[Path]:
 
 
 ORDER = (
-    *("environment", "decoding", "process_state", "stream_operations", "torch_api"),  # alone
+    *("environment", "cublas", "decoding", "process_state", "stream_operations", "torch_api"),  # alone
     *("native_calls", "triton_api"),  # what they add to PyTorch and Triton
     *("mlir_bindings", "_C", "comparisons"),  # what the build makes, and its tables
     *("bootstrap", "testing", "check"),  # processes: how they find each other, how they are started, what they did

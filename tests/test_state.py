@@ -63,6 +63,7 @@ CACHES = {
     "kernels/cuda.py: driver": "installed files",
     "tensor_parallel.py: _overlapping_class": "classes of modules",
     "triton_api/common.py: device_properties": "the machine",
+    "cublas.py: library": "what PyTorch has loaded",
     "stream_operations.py: library": "installed files",
     "native_calls.py: _loaded": "installed files",
     "native_calls.py: _lacks": "installed files",

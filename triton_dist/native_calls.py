@@ -5,7 +5,7 @@ It is C++ that knows no class of this package, of Triton or of PyTorch (``native
 - a ``Launch``, a compiled kernel with its packed arguments, and which of these are a call's tensors;
 - :class:`Guard` conditions on the state of Python objects, under which a call may be made again;
 - a plan, the actions of a call one after the other (``native_calls/Action.h``): comparisons with the other members,
-  launches, operations of streams, and functions of Python;
+  launches, operations of streams, GEMMs by cuBLAS, and functions of Python;
 - an ``Owner``, the communicator whose lock, number of calls and comparisons the calls use;
 - a ``Table`` of calls by how they are written. ``call(name, args, kwargs)`` makes one again and returns its result, or
   None, and then has done nothing: what is unusual is for Python.

@@ -31,10 +31,12 @@ __all__ = [
     "is_profiled",
     "is_wrapper",
     "left_out_of_graphs",
+    "matmul_flags",
     "multiply_float8",
     "observers",
     "occupy_stream",
     "operators_are_unobserved",
+    "prefers_cublas",
     "process_group",
     "process_groups",
     "replace_functions_of_distributed",
@@ -275,6 +277,28 @@ def multiply_float8(
 ) -> None:
     """``c = scale_a * a · scale_b * b`` of float8 matrices, with sums as exact as those of our kernels."""
     torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=c.dtype, use_fast_accum=True, out=c)
+
+
+def matmul_flags(dtype: torch.dtype) -> tuple[tuple[Callable[[], Any], Any], ...]:
+    """What decides, besides the matrices, how ``torch.mm`` computes with ``dtype``, a float of 16 bits, on a GPU.
+
+    Functions that Python calls without a frame of their own, and what they return where nothing was set.
+    """
+    library: Any = torch._C
+    short = "bf16" if dtype == torch.bfloat16 else "fp16"
+    reduction = getattr(library, f"_get_cublas_allow_{short}_reduced_precision_reduction")
+    allowed = (True, True) if isinstance(reduction(), tuple) else True  # of sums, and of those of a split K
+    found = [(reduction, allowed), (torch._C._get_deterministic_algorithms, False)]
+    others = {"_get_sm_carveout_experimental": None, "_cuda_tunableop_is_enabled": False}
+    if dtype == torch.float16:
+        others["_get_cublas_allow_fp16_accumulation"] = False
+    return (*found, *((getattr(library, name), default) for name, default in others.items() if hasattr(library, name)))
+
+
+def prefers_cublas() -> bool:
+    """Whether PyTorch's GEMMs go to cuBLAS, and not to another library of BLAS."""
+    prefers: Any = torch.backends.cuda.preferred_blas_library
+    return "cublaslt" not in str(prefers()).lower()
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]

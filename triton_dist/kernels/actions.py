@@ -20,6 +20,7 @@ import torch
 from triton_dist import native_calls, stream_operations, triton_api
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.cuda import succeed
+from triton_dist.kernels.gemm.cublas import CublasGemm
 from triton_dist.kernels.overlaps import span_of
 from triton_dist.kernels.protocols.side_stream import SideStreams
 from triton_dist.kernels.protocols.stream_work import PlacedWork, StreamWork
@@ -45,6 +46,8 @@ class Actions(NamedTuple):
     """What must hold, besides what the launches ask."""
     allocations: tuple[Guard, ...]
     """That nothing was allocated or freed, where operations depend on that."""
+    flags: tuple[Guard, ...]
+    """That PyTorch's flags are those under which GEMMs go to cuBLAS; else they are calls of Python."""
     launches: tuple[triton_api.PreparedLaunch, ...]
     lie: dict[int, int]
     """Of tensors that must lie where they lay: the number, and the address."""
@@ -52,11 +55,13 @@ class Actions(NamedTuple):
     def are_of(self, given: Sequence[Any]) -> bool:
         """Whether it is what calls of these tensors do."""
         lie = all(given[i].data_ptr() == address for i, address in self.lie.items())
-        return lie and all(guard.object.changes == guard.expected for guard in self.allocations)
+        lie = lie and all(guard.object.changes == guard.expected for guard in self.allocations)
+        return lie and all(flag.object() == flag.expected for flag in self.flags)
 
     def guards(self) -> Sequence[Guard]:
         """What must hold, of Triton as it is now."""
-        every = (*self.conditions, *self.allocations, *(guard for launch in self.launches for guard in launch.guards()))
+        of_launches = (guard for launch in self.launches for guard in launch.guards())
+        every = (*self.conditions, *self.allocations, *self.flags, *of_launches)
         return [*{(id(guard.object), *guard[1:4], id(guard.expected)): guard for guard in every}.values()]
 
 
@@ -146,6 +151,7 @@ class _Finder:
         self._uses_streams = False
         self._conditions: list[Guard] = []
         self._allocations: list[Guard] = []
+        self._flags: list[Guard] = []
         self._launches: list[triton_api.PreparedLaunch] = []
         self._lie: dict[int, int] = {}
         self._kept: list[Any] = []
@@ -154,7 +160,7 @@ class _Finder:
         plan = tuple(self._actions), self._streams(), tuple(self._kept)
         return Actions(
             plan, frozenset(self._taken), self._has_functions, tuple(self._conditions), tuple(self._allocations),
-            tuple(self._launches), self._lie,
+            tuple(self._flags), tuple(self._launches), self._lie,
         )  # fmt: skip
 
     def add(self, parts: Parts, compared: tuple[Any, ...], nested: Sequence[Repeated | None] = ()) -> None:
@@ -190,6 +196,11 @@ class _Finder:
             self._launches.append(work)
         elif type(work) is StreamWork:
             self._put(work, self._places(self._found(taken), self._found(taken)), on_side=on_side)
+        elif type(work) is CublasGemm and not on_side and work.is_direct():
+            places = self._places(self._found(taken)[:3], self._found(taken)[:3])
+            self._actions.append(("multiply", work.data, places))
+            self._flags += work.flags
+            self._kept.append(work)
         else:
             self._has_functions = True
             self._actions.append(("call", *self._called(work, taken)))
@@ -244,6 +255,7 @@ class _Finder:
         self._uses_streams |= inner._uses_streams
         self._conditions += inner._conditions
         self._allocations += inner._allocations
+        self._flags += inner._flags
         self._launches += inner._launches
         self._kept += *memory, *inner._kept
         return True
@@ -302,11 +314,15 @@ class _Finder:
         return *stream_operations.library().addresses, succeed, direct.handle, direct.event
 
 
+_PLACES = {"launch": 4, "put": 3, "multiply": 2}
+"""Where places stand in an action."""
+
+
 def _moved(action: tuple[Any, ...], where: Sequence[_Place]) -> tuple[Any, ...]:
     """The action of another call, whose tensors lie there."""
-    if action[0] not in ("launch", "put"):
+    if action[0] not in _PLACES:
         return action
-    at = 4 if action[0] == "launch" else 3
+    at = _PLACES[action[0]]
     return *action[:at], tuple(_place_in(where, place) for place in action[at]), *action[at + 1 :]
 
 

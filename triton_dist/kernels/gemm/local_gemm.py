@@ -10,6 +10,7 @@ import torch
 import triton_dist
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.choice import choose_gemm
+from triton_dist.kernels.gemm.cublas import cublas_gemm
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
@@ -39,7 +40,7 @@ def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
     ways: dict[str, Callable[[], Work | None]] = {}
     if triton_dist.kind() != "cpu" and not sm_margin:
         if scale is None and epilogue.is_empty:
-            ways["cublas"] = partial(_run, _mm, gemm)
+            ways["cublas"] = partial(_multiply, gemm)
         elif scale is None and epilogue.is_bias_of(c.dtype):
             ways["cublas"] = partial(_run, _addmm, gemm)
         elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
@@ -61,6 +62,10 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
 def _run(work: Callable[..., object], gemm: Operands) -> Work:
     work(*gemm.tensors)
     return work
+
+
+def _multiply(gemm: Operands) -> Work:
+    return _run(cublas_gemm(gemm) or _mm, gemm)
 
 
 def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *no: None) -> None:
