@@ -162,7 +162,7 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
 def _copy_engine(gemm: Operands) -> Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    plan = _plan(hopper, "chunks of a", gemm)
+    plan = _plan(hopper, "chunks of a", gemm, rounds_of_large=5)
     return hopper.run(plan, gemm, _gathered(gemm.comm, gemm.a, gemm.c.shape[0]), _gathered_scales(gemm))
 
 
@@ -175,16 +175,16 @@ def _lacks_push(gemm: Operands) -> str:
 def _push(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm_push as hopper
 
-    plan = _plan(hopper, "blocks of a", gemm)
+    plan = _plan(hopper, "blocks of a", gemm, rounds_of_large=3)  # all of A comes in the first round
     return hopper.run(plan, gemm, _gathered(gemm.comm, gemm.a, gemm.c.shape[0]))
 
 
-def _plan(hopper: ModuleType, key: str, gemm: Operands) -> Plan:
+def _plan(hopper: ModuleType, key: str, gemm: Operands, rounds_of_large: float) -> Plan:
     """The plan of a module's kernel for what is in the bucket of ``gemm``."""
 
     def make() -> Plan:
         c, programs = in_bucket(gemm.c), portable.programs(gemm.sm_margin)
-        config = choose(gemm.a, c, programs, fold=gemm.fold, of_blocks=gemm.of_blocks)
+        config = choose(gemm.a, c, programs, fold=gemm.fold, of_blocks=gemm.of_blocks, rounds_of_large=rounds_of_large)
         plan: Plan = hopper.make_plan(gemm.comm, gemm.a, c, config, gemm.sm_margin)
         return plan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,7 +22,6 @@ __all__ = [
     "choose",
     "flops",
     "ring_rows",
-    "tiled_seconds",
 ]
 
 K_BYTES = 128
@@ -85,9 +85,13 @@ NVLINK_RATE = 320e9
 percent, on an H200. Programs that only send reach 10 to 15 % more."""
 WIRE = 365e9
 FLOPS = 700e12
-ADDING = 9e-6
-"""What an H200's processors send (bytes) and compute (with 16-bit floats) in a second, and the seconds that a round
-takes longer whose tiles are split: from measurements. They decide only which way is taken, or tried, for a shape."""
+"""What an H200's processors send (bytes) and compute (with 16-bit floats) in a second: from measurements. They decide
+only which way is taken, or tried, for a shape."""
+
+_ALONE = 0.66
+_SPLITTING, _ADDING = 2e-6, 3.2e-6
+"""The share of its time in a full round that a tile takes by itself; and the seconds that a round takes longer whose
+tiles, of 128 columns, are split, and for each step of the tree that adds their parts (docs/decisions/0123)."""
 
 
 def ring_rows(rows: int, shards: int) -> int:
@@ -109,7 +113,14 @@ def flops(dtype: torch.dtype) -> float:
 
 
 def choose(
-    a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1, of_blocks: bool = False
+    a: torch.Tensor,
+    c: torch.Tensor,
+    programs: int,
+    *,
+    peers: int = 0,
+    fold: int = 1,
+    of_blocks: bool = False,
+    rounds_of_large: float = 5,
 ) -> Config:
     """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
 
@@ -121,27 +132,27 @@ def choose(
         peers: to how many PEs C is sent, tile by tile.
         fold: how many columns of B make one of C.
         of_blocks: whether scales are of blocks. Then a step's sums take registers, too, and a wide tile's do not fit.
+        rounds_of_large: of how many rounds tiles of 128 columns may be. They load 1.5 times as much as wide ones from
+            the L2 cache, where of many rounds what comes from peers and leaves for them is in their way.
     """
     rows, columns = c.shape[0], c.shape[1] * fold
     tall = rows > 64
     wide = LARGE if tall else FLAT
     tiles = triton.cdiv(rows, wide.block_m) * triton.cdiv(columns, wide.block_n)
-    if tiles * 2 <= programs:
+    few = tiles * 2 <= programs
+    if few and (rows <= LARGE.block_m or tiles * 3 <= programs):
         return replace(NARROW if tall else FLAT_NARROW, fold=fold, of_blocks=of_blocks)
     if not tall:
         return replace(FLAT, fold=fold, of_blocks=of_blocks)
-    possible = [
-        replace(config, fold=fold, of_blocks=of_blocks) for config in ((LARGE,) if of_blocks else (LARGE, WIDE))
-    ]
+    sizes: tuple[Config, ...]
+    if few:
+        sizes = NARROW, LARGE
+    elif of_blocks:
+        sizes = (LARGE,)
+    else:
+        sizes = (WIDE,) if tiles > rounds_of_large * programs else (LARGE, WIDE)
+    possible = [replace(config, fold=fold, of_blocks=of_blocks) for config in sizes]
     return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
-
-
-def tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dtype, programs: int = 132) -> float:
-    """About how long so many programs compute a GEMM of these sizes, with operands and a result of these dtypes, if
-    operands are there; 132 are an H100's or H200's."""
-    a = torch.empty(m, k, dtype=dtype, device="meta")
-    c = torch.empty(m, n, dtype=result, device="meta")
-    return _seconds(a, c, programs, choose(a, c, programs), 0)
 
 
 def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, peers: int) -> float:
@@ -152,6 +163,8 @@ def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, pe
     sent = area / config.fold * c.element_size() * peers / WIRE
     computed = arrived = 0.0
     for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):
-        computed += tile / parts + (ADDING if parts > 1 else 0)
+        computed += tile / parts * (_ALONE + (1 - _ALONE) * count * parts / programs)
+        if parts > 1:
+            computed += (_SPLITTING + _ADDING * math.ceil(math.log2(parts))) * config.block_n / LARGE.block_n
         arrived = max(arrived, computed) + count * sent
     return arrived

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.collectives import model as collective
-from triton_dist.kernels.gemm.config import NVLINK_RATE, WIRE, flops, ring_rows, tiled_seconds
+from triton_dist.kernels.gemm.config import NVLINK_RATE, WIRE, choose, flops, ring_rows
 from triton_dist.kernels.gemm.few_columns import FEW_BYTES
+from triton_dist.kernels.gemm.schedule import rounds
 from triton_dist.kernels.shards import each_of
 
 __all__ = ["Gemm", "estimates"]
@@ -34,6 +35,8 @@ _PORTABLE = 1.5
 """How many times as long as a Hopper kernel a portable one computes."""
 _TILED = 0.97
 """What part of the time that its tiles take by the rates of config.py a Hopper kernel takes."""
+_SPLIT = 9 * _US
+"""What a round takes longer whose tiles are split, with what a launch takes besides its tiles."""
 _SUMMED = 0.93
 """What part of the estimate of a ring a ring of sums for all PEs takes: 0.84 to 0.99 with 512 to 1024 rows on H200s,
 0.91 to 1.03 on H100s."""
@@ -104,7 +107,7 @@ class Gemm(NamedTuple):
         """
         if not self.hopper:
             return self.seconds * _PORTABLE
-        computed = _TILED * tiled_seconds(self.m, self.n, self.k, self.dtype, self.result)
+        computed = _TILED * _tiled_seconds(self.m, self.n, self.k, self.dtype, self.result)
         if self.scales == "blocks":
             computed /= _BLOCKS
         return max(self.seconds * (_PIECES if 64 < self.m <= 112 else 1), _LAUNCH + computed)
@@ -120,6 +123,18 @@ class Gemm(NamedTuple):
     def nbytes(self) -> int:
         """Of the result of a PE's GEMM."""
         return self.m * self.n * self.result.itemsize
+
+
+def _tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dtype, programs: int = 132) -> float:
+    """About how long so many programs compute tiles of these sizes, with operands and a result of these dtypes, if
+    operands are there; 132 are an H100's or H200's."""
+    a = torch.empty(m, k, dtype=dtype, device="meta")
+    c = torch.empty(m, n, dtype=result, device="meta")
+    config = choose(a, c, programs)
+    rows, columns = config.tiles(c)
+    tile = 2 * config.block_m * config.block_n * k * programs / (flops(dtype) * config.rate)
+    every = rounds(len(rows) * len(columns), config.k_steps(a), programs)
+    return sum(tile / parts + (_SPLIT if parts > 1 else 0) for _, parts in every)
 
 
 def _between_hosts(

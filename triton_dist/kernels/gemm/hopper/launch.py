@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -231,7 +232,8 @@ def grouped_schedule(
         fold: how many columns of B make one of C.
         of_blocks: whether scales are of blocks.
     """
-    config = choose(a, c, programs, peers=peers, fold=fold, of_blocks=of_blocks)
+    options = {} if peers else {"rounds_of_large": math.inf}
+    config = choose(a, c, programs, peers=peers, fold=fold, of_blocks=of_blocks, **options)
     # Peers take stores faster that lie near each other: 8192 × 36864 × 4608 on 4 H200s takes 3 % longer with 8 rows.
     # Else the cache decides.
     rows, columns = config.tiles(c)

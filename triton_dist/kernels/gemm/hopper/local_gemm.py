@@ -50,9 +50,9 @@ def local_gemm_kernel(
 def _store(c, output, work, trace, state, CONFIG: gl.constexpr):
     epoch = epoch_of(state)
     store_tiles(c, output, work, trace, CONFIG)
-    stores_complete()
-    if is_last_program(state):
+    if is_last_program(state):  # nothing but the launch's end waits for the stores, so this does not either
         end_epoch(state, epoch)
+    stores_complete()
 
 
 def make_plan(
