@@ -57,7 +57,7 @@ def check_rounds(world: Any) -> None:
                 cut = cut_of(n, per_word, n_pes, NO_LIMIT, 2)
                 assert n < 17_000 or cut.blocks > 2 * cut.programs, "there are several rounds"
         names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange")}
-        assert names == {"exchange, 1 × 1024 words, 256 programs", "exchange, 2 × 512 words, 512 programs"}
+        assert names == {"exchange, 1 × 512 words, 512 programs", "exchange, 2 × 512 words, 512 programs"}
 
 
 def check_sizes(world: Any) -> None:
@@ -66,7 +66,7 @@ def check_sizes(world: Any) -> None:
     with Communicator() as comm:
         reserve_exchange(comm, 4 * 600_000)
         names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange, 1")}
-        sizes = (1024, 256), (1024, 512), (2048, 512)
+        sizes = (512, 512), (1024, 512), (2048, 512)
         assert names == {f"exchange, 1 × {words} words, {most} programs" for words, most in sizes}
         for n in (262_145, 1000, 524_289):
             parts = [torch.arange(n).add(3 * i).remainder(17).to(torch.float32) for i in range(n_pes)]

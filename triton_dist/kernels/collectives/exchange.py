@@ -63,12 +63,9 @@ class Size(NamedTuple):
     programs: int
 
 
-_SIZES = Size(1024, 256), Size(1024, 512), Size(2048, 512)
+_SIZES = Size(512, 512), Size(1024, 512), Size(2048, 512)
 """Of tensors that such programs take at once, the last of larger ones. Several programs are on a multiprocessor at a
 time: others hide what one waits for, better than a longer block would."""
-_OF_SEVERAL = Size(512, 512)
-"""Of rounds of several messages, whatever their length: they have as many slots in as much memory. What would take
-larger ones goes by ``push``."""
 
 
 @triton.jit
@@ -136,8 +133,9 @@ def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT, messages: int
 
 
 def _size(n_words: int, messages: int) -> Size:
+    """With several messages a round it is the smallest: what would take others goes by ``push``."""
     if messages > 1:
-        return _OF_SEVERAL
+        return _SIZES[0]
     return next((size for size in _SIZES if n_words <= size.words * size.programs), _SIZES[-1])
 
 
@@ -154,7 +152,7 @@ def group_of(words: int, n_pes: int) -> int:
 
 def warps_of(words: int) -> int:
     """Of a program whose blocks have so many words."""
-    return 4 if words <= _SIZES[0].words else 8
+    return 4 if words <= 1024 else 8
 
 
 def slots_of(comm: Communicator, size: Size, messages: int = 1) -> torch.Tensor:
@@ -170,8 +168,8 @@ def slots_of(comm: Communicator, size: Size, messages: int = 1) -> torch.Tensor:
 
 def reserve_exchange(comm: Communicator, nbytes: int, messages: int = 1) -> None:
     """Make the slots of messages of up to so many bytes from each PE to each. *Collective.*"""
-    largest = _size(-(-nbytes // 4), messages)
-    for size in _SIZES[: _SIZES.index(largest) + 1] if messages == 1 else (largest,):
+    largest = _SIZES.index(_size(-(-nbytes // 4), messages))
+    for size in _SIZES[: largest + 1]:
         slots_of(comm, size, messages)
 
 
