@@ -27,6 +27,7 @@ SOURCES = {
         "2026-11-23-2xh100-gemms-rows.json",
         "2026-11-25-2xh100-gemms-3584.json",
         "2026-11-25-2xh100-gemms-5120.json",
+        "2026-11-27-2xh100-gemms-tiles.json",
     ),
     "nvidia-h100-80gb-hbm3-4.json": (
         "2026-11-26-4xh100-reduce-scatter.json",
@@ -36,7 +37,7 @@ SOURCES = {
         "2026-11-26-4xh100-gemms-direct.json",
         "2026-11-27-4xh100-gemms-all-reduce.json",
         "2026-11-27-4xh100-gemms.json",
-        "2026-11-27-4xh100-gemms-push.json",
+        "2026-11-27-4xh100-gemms-tiles.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
