@@ -2,8 +2,8 @@
 
 What ``torch.mm`` does on a GPU for such matrices is one call of ``cublasGemmEx``. It is made here with the same
 arguments and as much workspace, so it is the same kernel, unless one of PyTorch's flags asks for another: then the GEMM
-is ``torch.mm``'s. The flags are read in each call. The same function is called by Python and by C++, so a shape gives
-the same bits in both.
+is ``torch.mm``'s, as it is in a capture before the communicator has a handle. The flags are read in each call. The same
+function is called by Python and by C++, so a shape gives the same bits in both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from triton_dist.cublas import Gemm, library
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.protocols.workspace import refuse_in_capture
+from triton_dist.kernels.protocols.workspace import is_capturing
 from triton_dist.native_calls import Guard
 from triton_dist.torch_api import matmul_flags, prefers_cublas
 
@@ -32,20 +32,30 @@ _MOST = (1 << 31) - 1
 class Cublas:
     """cuBLAS' handle of one communicator's calls, which run one after the other, and its workspace.
 
-    GEMMs of two communicators may run at the same time, so they share no workspace.
+    GEMMs of two communicators may run at the same time, so they share no workspace. Neither is made while a CUDA graph
+    is captured.
     """
 
     def __init__(self, communicator: Communicator) -> None:
-        refuse_in_capture("no GEMM of this communicator has gone to cuBLAS yet, so that its handle does not exist")
         found = library()
         assert found is not None
         self.library = found
-        self._workspace: torch.Tensor | None = torch.empty(
-            _workspace_bytes(), dtype=torch.uint8, device=communicator.world.device
-        )
-        self.workspace = self._workspace.data_ptr(), self._workspace.nbytes
-        """The address and the number of bytes."""
-        self.handle = found.create()
+        self.handle = 0
+        self._device = communicator.world.device
+        self._workspace: torch.Tensor | None = None
+
+    def is_open(self) -> bool:
+        """Whether there is a handle: it is made by the first call that is not captured."""
+        if not self.handle and not is_capturing():
+            workspace = torch.empty(_workspace_bytes(), dtype=torch.uint8, device=self._device)
+            self.handle, self._workspace = self.library.create(), workspace
+        return self.handle != 0
+
+    @property
+    def workspace(self) -> tuple[int, int]:
+        """The address and the number of bytes, if there is a handle."""
+        assert self._workspace is not None
+        return self._workspace.data_ptr(), self._workspace.nbytes
 
     def close(self) -> None:
         """Destroy the handle, for which cuBLAS waits until no GEMM uses the workspace."""
@@ -76,33 +86,35 @@ class CublasGemm:
 
     def is_direct(self) -> bool:
         """Whether it goes to cuBLAS now, and not to ``torch.mm``."""
-        return all(flag.object() == flag.expected for flag in self.flags)
+        return all(flag.object() == flag.expected for flag in self.flags) and self._is_open()
 
     @property
     def data(self) -> bytes:
-        """The GEMM for C++, which calls it where :attr:`flags` hold; this object keeps what it uses."""
-        self._open()
+        """The GEMM for C++, which calls it where :attr:`flags` hold; this object keeps what it uses. It is direct."""
         return bytes(self._gemm)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *no: None) -> None:
         """
         Raises:
-            RuntimeError: cuBLAS refuses it; or the communicator has no handle yet, and a CUDA graph is captured.
+            RuntimeError: cuBLAS refuses it.
         """
-        if not self.is_direct():
+        if not self.is_direct() or self._cublas is None:
             torch.mm(a, b, out=c)
             return
         stream = self._communicator.current_stream()
-        self._open().library.multiply(self._gemm, stream, a.data_ptr(), b.data_ptr(), c.data_ptr())
+        self._cublas.library.multiply(self._gemm, stream, a.data_ptr(), b.data_ptr(), c.data_ptr())
 
-    def _open(self) -> Cublas:
+    def _is_open(self) -> bool:
+        """Whether the communicator has a handle, which the GEMM has then, too."""
         if self._cublas is None:
-            self._cublas = cublas = self._communicator.own(Cublas)
-            gemm = self._gemm
+            cublas = self._communicator.own(Cublas)
+            if not cublas.is_open():
+                return False
+            self._cublas, gemm = cublas, self._gemm
             gemm.set_stream, gemm.set_workspace, gemm.gemm_ex, gemm.status_name = cublas.library.addresses
             gemm.handle = cublas.handle
             gemm.workspace, gemm.workspace_bytes = cublas.workspace
-        return self._cublas
+        return True
 
 
 def cublas_gemm(gemm: Operands) -> CublasGemm | None:

@@ -16,6 +16,7 @@ from triton_dist.world.raw_tensor import of_another_backend, start_of
 __all__ = [
     "Workspace",
     "barrier_state",
+    "is_capturing",
     "is_symmetric",
     "refuse_in_capture",
     "symmetric_buffer",
@@ -73,9 +74,14 @@ def symmetric_buffer(communicator: Communicator, name: str, nbytes: int) -> torc
     return symmetric_workspace(communicator, name, 1 << max(nbytes - 1, 0).bit_length(), torch.uint8)[:nbytes]
 
 
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured on the current stream: no memory can be made then."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 def refuse_in_capture(what: str) -> None:
-    """RuntimeError, beginning with ``what``, if a CUDA graph is being captured: memory cannot be made then."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    """RuntimeError, beginning with ``what``, if a CUDA graph is being captured."""
+    if is_capturing():
         raise RuntimeError(f"{what}, and cannot be made while a CUDA graph is captured: run the same call once before")
 
 
