@@ -517,7 +517,9 @@ def nothing_leaks_of_gemms() -> None:
                 call()
 
         try:
-            leave_nothing(((call, 2_000), (refused, 1_000)), (a, B, OUT[kernels.gemm_all_reduce], comm, comm.own(Cublas)))
+            leave_nothing(
+                ((call, 2_000), (refused, 1_000)), (a, B, OUT[kernels.gemm_all_reduce], comm, comm.own(Cublas))
+            )
         finally:
             load(BUILT)
 
