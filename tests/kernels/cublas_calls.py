@@ -47,7 +47,7 @@ Call = Callable[[], Any]
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """Integers so small that every sum of their products is exact, in any order."""
+    """Integers so small that every sum of a GEMM is exact, in any order."""
     return torch.randint(-3, 4, shape).to(dtype)
 
 
@@ -60,7 +60,7 @@ OUT = {
 }
 
 
-def product(function: Callable[..., Any], a: torch.Tensor, b: torch.Tensor, comm: Any = None, **options: Any) -> Call:
+def gemm_call(function: Callable[..., Any], a: torch.Tensor, b: torch.Tensor, comm: Any = None, **options: Any) -> Call:
     """A call whose local GEMM is cuBLAS'."""
     out = OUT[function]
     return partial(function, a, b, out, algorithm="bulk_synchronous", group=comm, **options)
@@ -119,7 +119,7 @@ def layouts_are_those_of_torch() -> None:
                 ((1, 8, 10), (3, 1), (10, 1), (5, 1), (0, 10, 8, 10)),  # one row, whose stride says nothing
                 ((6, 8, 1), (8, 1), (1, 1), (1, 1), (0, 1, 8, 1)),  # one column
                 ((6, 8, 1), (8, 1), (7, 1), (9, 1), (0, 7, 8, 9)),
-                ((6, 1, 10), (1, 1), (10, 1), (10, 1), (0, 10, 1, 10)),  # one product for each sum
+                ((6, 1, 10), (1, 1), (10, 1), (10, 1), (0, 10, 1, 10)),  # K is 1
                 ((6, 1, 10), (5, 1), (1, 3), (10, 1), (1, 3, 5, 10)),
                 ((1, 1, 1), (1, 1), (1, 1), (1, 1), (0, 1, 1, 1)),
             ):
@@ -146,7 +146,7 @@ def what_cublas_does_not_take_is_torch_s() -> None:
             "float32": (a.float(), b.float(), c.float()),
             "a result of float32": (a, b, c.float()),
             "no rows": (a[:0], b, c[:0]),
-            "no products": (a[:, :0], b[:0], c),
+            "no columns of a": (a[:, :0], b[:0], c),
             "no columns": (a, b[:, :0], c[:, :0]),
             "rows that are one": (a, b[:1].expand(8, 10), c),
             "rows of a that are one": (a[:1].expand(6, 8), b, c),
@@ -181,7 +181,7 @@ def a_library_that_is_not_loaded_is_not_used() -> None:
     found = mock.Mock(side_effect=lambda name, mode: OPEN(str(FOLDER / name), mode=mode))  # as on the loader's path
     with pytorch_for_cuda(), mock.patch.object(ctypes, "CDLL", found), Communicator() as comm:
         assert cublas.library() is None and found.call_args.args == (BUILT.name,)
-        call = product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
+        call = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
         for _ in range(4):
             assert of_torch(call) == 1
         assert Cublas not in comm._owned
@@ -192,7 +192,7 @@ def cpp_makes_the_call_again() -> None:
     for function in OUT:
         a, others = numbers(ROWS, K), (numbers(ROWS, K), numbers(K, N))
         with Communicator() as comm:
-            call = product(function, a, B, comm)
+            call = gemm_call(function, a, B, comm)
             found = []
             for _ in range(5):
                 CALLED.clear()
@@ -206,7 +206,7 @@ def cpp_makes_the_call_again() -> None:
             assert (gemm.workspace, gemm.workspace_bytes) == mine.workspace
             assert is_by_cpp(call), (function.__name__, dict(calls(call)))
             assert of_torch(call) == 0
-            again = product(function, *others, comm)
+            again = gemm_call(function, *others, comm)
             CALLED.clear()
             assert is_by_cpp(again)
             (gemm,) = gemms()
@@ -250,7 +250,7 @@ def layouts_of_calls_are_theirs() -> None:
 
 def streams_are_those_of_the_call() -> None:
     with Communicator() as comm:
-        call = learnt(product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm))
+        call = learnt(gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm))
         for stream in (9, 7):
             fake_gpu.STREAM[0] = stream
             try:
@@ -319,7 +319,7 @@ def flags_are_read_in_each_call() -> None:
 
 def errors_are_those_of_python() -> None:
     with Communicator() as comm:
-        call = product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
+        call = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
         for reported, function in (
             ("stream", "cublasSetStream_v2"),
             ("workspace", "cublasSetWorkspace_v2"),
@@ -339,7 +339,7 @@ def errors_are_those_of_python() -> None:
                 assert said == [f"CUDA error: CUBLAS_STATUS_{name} when calling `{function}`"] * 3
                 learnt(call)  # the communicator is free again
     with Communicator() as comm:
-        call = product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
+        call = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
         with (
             failing("create", 3),
             pytest.raises(RuntimeError, match="CUBLAS_STATUS_ALLOC_FAILED when calling `cublasC"),
@@ -383,8 +383,8 @@ def communicators_have_handles_of_their_own() -> None:
 
 def nothing_is_made_in_captures() -> None:
     with Communicator() as comm:
-        call = product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
-        torch_s = product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
+        call = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
+        torch_s = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
         torch.use_deterministic_algorithms(True)
         try:
             torch_s()  # which makes what the collective needs
@@ -416,7 +416,7 @@ def nothing_is_made_in_captures() -> None:
 def threads_run_while_a_gemm_waits() -> None:
     """By C++, too, Python's lock is free."""
     with Communicator() as comm:
-        call = learnt(product(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm))
+        call = learnt(gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm))
         library = load(BUILT)
         library.fake_fill_cublas(1)
         multiplying = threading.Thread(target=call)
@@ -509,7 +509,7 @@ def wrong_gemms_are_refused() -> None:
 def nothing_leaks_of_gemms() -> None:
     with Communicator() as comm:
         a = numbers(ROWS, K)
-        call, library = learnt(product(kernels.gemm_all_reduce, a, B, comm)), load(BUILT)
+        call, library = learnt(gemm_call(kernels.gemm_all_reduce, a, B, comm)), load(BUILT)
         library.fake_report_cublas_to(None)
 
         def refused() -> None:

@@ -13,7 +13,7 @@ from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_pa
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.config import ROUNDS_OF_LARGE, choose
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -162,7 +162,7 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
 def _copy_engine(gemm: Operands) -> Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    plan = _plan(hopper, "chunks of a", gemm, rounds_of_large=5)
+    plan = _plan(hopper, "chunks of a", gemm)
     return hopper.run(plan, gemm, _gathered(gemm.comm, gemm.a, gemm.c.shape[0]), _gathered_scales(gemm))
 
 
@@ -175,11 +175,11 @@ def _lacks_push(gemm: Operands) -> str:
 def _push(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm_push as hopper
 
-    plan = _plan(hopper, "blocks of a", gemm, rounds_of_large=3)  # all of A comes in the first round
+    plan = _plan(hopper, "blocks of a", gemm, rounds_of_large=3)  # all of A arrives in the first round
     return hopper.run(plan, gemm, _gathered(gemm.comm, gemm.a, gemm.c.shape[0]))
 
 
-def _plan(hopper: ModuleType, key: str, gemm: Operands, rounds_of_large: float) -> Plan:
+def _plan(hopper: ModuleType, key: str, gemm: Operands, rounds_of_large: float = ROUNDS_OF_LARGE) -> Plan:
     """The plan of a module's kernel for what is in the bucket of ``gemm``."""
 
     def make() -> Plan:

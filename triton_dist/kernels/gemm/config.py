@@ -15,6 +15,7 @@ __all__ = [
     "K_BYTES",
     "LARGE",
     "NVLINK_RATE",
+    "ROUNDS_OF_LARGE",
     "WIDE",
     "WIRE",
     "Config",
@@ -69,6 +70,10 @@ class Config:
         row = a.shape[1] * a.element_size()
         return group_rows(rows, columns, self.block_m * row, self.block_n * row, chip(programs))
 
+    def round_seconds(self, k: int, dtype: torch.dtype, programs: int) -> float:
+        """How long a full round of so many programs computes tiles of a GEMM with operands of this dtype."""
+        return 2 * self.block_m * self.block_n * k * programs / (flops(dtype) * self.rate)
+
     def k_steps(self, a: torch.Tensor) -> int:
         """How many blocks along K a tile of a GEMM with ``a`` has."""
         return int(triton.cdiv(a.shape[1], block_k(a.dtype)))
@@ -88,7 +93,10 @@ FLOPS = 700e12
 """What an H200's processors send (bytes) and compute (with 16-bit floats) in a second: from measurements. They decide
 only which way is taken, or tried, for a shape."""
 
-_ALONE = 0.66
+ROUNDS_OF_LARGE = 5
+"""Of how many rounds tiles of 128 columns may be, where PEs exchange data meanwhile."""
+
+_BY_ITSELF = 0.66
 _SPLITTING, _ADDING = 2e-6, 3.2e-6
 """The share of its time in a full round that a tile takes by itself; and the seconds that a round takes longer whose
 tiles, of 128 columns, are split, and for each step of the tree that adds their parts (docs/decisions/0123)."""
@@ -120,7 +128,7 @@ def choose(
     peers: int = 0,
     fold: int = 1,
     of_blocks: bool = False,
-    rounds_of_large: float = 5,
+    rounds_of_large: float = ROUNDS_OF_LARGE,
 ) -> Config:
     """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
 
@@ -133,7 +141,7 @@ def choose(
         fold: how many columns of B make one of C.
         of_blocks: whether scales are of blocks. Then a step's sums take registers, too, and a wide tile's do not fit.
         rounds_of_large: of how many rounds tiles of 128 columns may be. They load 1.5 times as much as wide ones from
-            the L2 cache, where of many rounds what comes from peers and leaves for them is in their way.
+            the L2 cache, and of many rounds what arrives from peers and is sent to them is in the way of these loads.
     """
     rows, columns = c.shape[0], c.shape[1] * fold
     tall = rows > 64
@@ -159,11 +167,11 @@ def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, pe
     """About how long ``programs`` compute c = a · b and send it to ``peers``."""
     rows, columns = config.tiles(c)
     area = config.block_m * config.block_n
-    tile = 2 * area * a.shape[1] * programs / (flops(a.dtype) * config.rate)
+    tile = config.round_seconds(a.shape[1], a.dtype, programs)
     sent = area / config.fold * c.element_size() * peers / WIRE
     computed = arrived = 0.0
     for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):
-        computed += tile / parts * (_ALONE + (1 - _ALONE) * count * parts / programs)
+        computed += tile / parts * (_BY_ITSELF + (1 - _BY_ITSELF) * count * parts / programs)
         if parts > 1:
             computed += (_SPLITTING + _ADDING * math.ceil(math.log2(parts))) * config.block_n / LARGE.block_n
         arrived = max(arrived, computed) + count * sent

@@ -22,7 +22,7 @@ import triton
 from triton_dist.kernels import prepared
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import WIRE, choose, flops
+from triton_dist.kernels.gemm.config import WIRE, choose
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.protocols.side_stream import side_stream
@@ -177,7 +177,7 @@ def _make_plan(
     n_pes = comm.n_pes
     config = choose(a, c, programs, peers=n_pes - 1, fold=fold, of_blocks=of_blocks)
     rows, columns = config.tiles(c)
-    round_ = 2 * config.block_m * config.block_n * a.shape[1] * programs / (flops(a.dtype) * config.rate)
+    round_ = config.round_seconds(a.shape[1], a.dtype, programs)
     row = config.block_m * c.shape[1] * c.element_size() / WIRE
     steps = steps_of(len(rows), len(columns), programs, n_pes - 1, round_=round_, row=row)
     ranges = chunks_of(steps, len(rows))

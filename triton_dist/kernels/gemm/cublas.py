@@ -44,8 +44,8 @@ class Cublas:
         self._device = communicator.world.device
         self._workspace: torch.Tensor | None = None
 
-    def is_open(self) -> bool:
-        """Whether there is a handle: it is made by the first call that is not captured."""
+    def open(self) -> bool:
+        """Make the handle, if there is none and no CUDA graph is captured. Returns whether there is one."""
         if not self.handle and not is_capturing():
             workspace = torch.empty(_workspace_bytes(), dtype=torch.uint8, device=self._device)
             self.handle, self._workspace = self.library.create(), workspace
@@ -86,7 +86,7 @@ class CublasGemm:
 
     def is_direct(self) -> bool:
         """Whether it goes to cuBLAS now, and not to ``torch.mm``."""
-        return all(flag.object() == flag.expected for flag in self.flags) and self._is_open()
+        return self._direct() is not None
 
     @property
     def data(self) -> bytes:
@@ -98,23 +98,26 @@ class CublasGemm:
         Raises:
             RuntimeError: cuBLAS refuses it.
         """
-        if not self.is_direct() or self._cublas is None:
+        cublas = self._direct()
+        if cublas is None:
             torch.mm(a, b, out=c)
             return
         stream = self._communicator.current_stream()
-        self._cublas.library.multiply(self._gemm, stream, a.data_ptr(), b.data_ptr(), c.data_ptr())
+        cublas.library.multiply(self._gemm, stream, a.data_ptr(), b.data_ptr(), c.data_ptr())
 
-    def _is_open(self) -> bool:
-        """Whether the communicator has a handle, which the GEMM has then, too."""
+    def _direct(self) -> Cublas | None:
+        """cuBLAS, whose handle the GEMM has; None: it is ``torch.mm``'s now."""
+        if not all(flag.object() == flag.expected for flag in self.flags):
+            return None
         if self._cublas is None:
-            cublas = self._communicator.own(Cublas)
-            if not cublas.is_open():
-                return False
-            self._cublas, gemm = cublas, self._gemm
+            cublas, gemm = self._communicator.own(Cublas), self._gemm
+            if not cublas.open():
+                return None
             gemm.set_stream, gemm.set_workspace, gemm.gemm_ex, gemm.status_name = cublas.library.addresses
             gemm.handle = cublas.handle
             gemm.workspace, gemm.workspace_bytes = cublas.workspace
-        return True
+            self._cublas = cublas
+        return self._cublas
 
 
 def cublas_gemm(gemm: Operands) -> CublasGemm | None:

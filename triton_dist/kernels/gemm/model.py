@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.collectives import model as collective
-from triton_dist.kernels.gemm.config import NVLINK_RATE, WIRE, choose, flops, ring_rows
+from triton_dist.kernels.gemm.config import NVLINK_RATE, WIDE, WIRE, choose, flops, ring_rows
 from triton_dist.kernels.gemm.few_columns import FEW_BYTES
 from triton_dist.kernels.gemm.schedule import rounds
 from triton_dist.kernels.shards import each_of
@@ -132,7 +132,7 @@ def _tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dty
     c = torch.empty(m, n, dtype=result, device="meta")
     config = choose(a, c, programs)
     rows, columns = config.tiles(c)
-    tile = 2 * config.block_m * config.block_n * k * programs / (flops(dtype) * config.rate)
+    tile = config.round_seconds(k, dtype, programs)
     every = rounds(len(rows) * len(columns), config.k_steps(a), programs)
     return sum(tile / parts + (_SPLIT if parts > 1 else 0) for _, parts in every)
 
@@ -166,7 +166,7 @@ def _gathered_slice(gemm: Gemm) -> float:
         return found
     sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     copied = collective.copy_engine(sent, gemm.n_pes - 1)
-    tile = 2 * 128 * 256 * gemm.k * 132 / flops(gemm.dtype)
+    tile = WIDE.round_seconds(gemm.k, gemm.dtype, 132)
     return min(found, max(gemm.ours, copied) + min(gemm.ours, max(gemm.ours / gemm.n_pes, tile)))
 
 

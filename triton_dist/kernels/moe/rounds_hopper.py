@@ -197,7 +197,6 @@ def _all_lanes(route, CONFIG: gl.constexpr):
 @gluon.jit
 def _signal(route, lane, programs, number, CONFIG: gl.constexpr):
     """Tell all peers that a round of a lane has arrived."""
-    gl.barrier()
     signal_all(route.flags + route.me * programs + lane, route.distances, route.me, number, CONFIG.n_pes)
 
 

@@ -190,7 +190,6 @@ def move_headers(of, route, call, lane, lanes, CONFIG: gl.constexpr):
         half = call & 1
         begin, end = _part_of(route.n_tokens, lane, lanes)
         _send(of, route, half, begin, end, CONFIG)
-        gl.barrier()  # all threads have stored
         signal_all(of.flags + route.me * lanes + lane, of.flag_distances, route.me, call, N)
         _take(
             of.scales, of.ids, of.weights, CONFIG.n_scales, CONFIG.top_k, of, route, route.me, begin, end, CONFIG

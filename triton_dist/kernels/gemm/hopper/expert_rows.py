@@ -79,7 +79,6 @@ def send_tokens(
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
     rows = gl.arange(0, _ROWS, gl.SliceLayout(1, LAYOUT))
     wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
-    gl.barrier()
     mine = arrival.gathered + gl.to_tensor(peers.me).to(gl.int64) * (MAX_TOKENS * WORDS)
     for distance in range(1, N_PES):
         pe = (peers.me - distance + N_PES) % N_PES
