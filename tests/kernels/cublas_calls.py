@@ -300,6 +300,7 @@ def flags_are_read_in_each_call() -> None:
                     turn(False)
                 for _ in range(4):
                     assert of_cublas(call) == 1 and of_torch(call) == 0, (name, times)
+                assert is_by_cpp(call), f"{name}: set back, after {times} calls"
             # From the first call on.
             comm.own(Prepared).forget()
             turn(True)
@@ -309,6 +310,7 @@ def flags_are_read_in_each_call() -> None:
                 turn(False)
             for _ in range(4):
                 assert of_cublas(call) == 1 and of_torch(call) == 0, name
+            assert is_by_cpp(call), f"{name}: set back, learnt with it"
     other = matmul_flags(torch.bfloat16)
     matmul.allow_fp16_accumulation = True
     try:
@@ -399,7 +401,6 @@ def nothing_is_made_in_captures() -> None:
             fake_gpu.CAPTURING[0] = False
         assert not CALLED and not comm.own(Cublas).handle
         assert of_torch(call) == 0
-        comm.own(Prepared).forget()  # in a capture C++ has learnt that it calls a function
         for _ in range(4):  # by Python, then by C++
             fake_gpu.CAPTURING[0] = True
             try:

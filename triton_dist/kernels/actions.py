@@ -47,7 +47,7 @@ class Actions(NamedTuple):
     allocations: tuple[Guard, ...]
     """That nothing was allocated or freed, where operations depend on that."""
     flags: tuple[Guard, ...]
-    """That PyTorch's flags are those under which GEMMs go to cuBLAS; else they are calls of Python."""
+    """That GEMMs go to cuBLAS, or are calls of Python, as when this was found: PyTorch's flags decide."""
     launches: tuple[triton_api.PreparedLaunch, ...]
     lie: dict[int, int]
     """Of tensors that must lie where they lay: the number, and the address."""
@@ -202,6 +202,10 @@ class _Finder:
             self._flags += work.flags
             self._kept.append(work)
         else:
+            if (
+                type(work) is CublasGemm and not on_side
+            ):  # until it goes to cuBLAS again, as with a flag that is set back
+                self._flags.append(Guard(work.is_direct, "call", (), "is", False))
             self._has_functions = True
             self._actions.append(("call", *self._called(work, taken)))
 
