@@ -106,7 +106,7 @@ def gemms_of(world: World, name: str, group: Any) -> None:
     columns = torch.cat([a[0][:m].float() @ y.float() for y in b], 1)
     cases: dict[str, tuple[tuple[str, ...], Callable[[str], torch.Tensor], torch.Tensor]] = {
         "gemm_reduce_scatter": (
-            ("bulk_synchronous", "ring", "auto"),
+            ("bulk_synchronous", "ring", "direct", "auto"),
             lambda algorithm: kernels.gemm_reduce_scatter(a[rank], b[rank], algorithm=algorithm, group=group),
             summed[rank * m : (rank + 1) * m],
         ),

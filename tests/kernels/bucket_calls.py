@@ -112,6 +112,10 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="ring", residual=X[: -(-m // 2)]),
         [range(1, 257), range(257, 513), range(769, 1025)],
     ),
+    "gemm_reduce_scatter, direct": (
+        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="direct"),
+        [range(1, 257), range(257, 513), range(769, 1025)],
+    ),
     "all_gather_gemm, copy_engine": (
         lambda m: kernels.all_gather_gemm(A[:m], B, RESULT[: 2 * m], algorithm="copy_engine"),
         [range(1, 33), range(33, 65), range(65, 129), range(961, 1025)],

@@ -33,6 +33,7 @@ from triton_dist.kernels.gemm.hopper import (
     gemm_all_scatter_chunks,
     gemm_all_scatter_comm_programs,
     gemm_reduce_scatter,
+    gemm_reduce_scatter_direct,
     launch,
     local_gemm,
     memory,
@@ -103,6 +104,15 @@ def launch_direct(comm: Any, gemm: Operands) -> None:
     gemm_all_reduce_direct.run(made, gemm, staging)
 
 
+def launch_direct_by_rows(comm: Any, gemm: Operands) -> None:
+    """The sum of which each PE gets its rows."""
+    rows, of_blocks = ring_rows(gemm.a.shape[0], comm.n_pes), isinstance(gemm.scale, BlockScales)
+    padded = torch.empty(rows, gemm.b.shape[1], dtype=gemm.c.dtype, device="meta")
+    made = gemm_reduce_scatter_direct.make_plan(comm, gemm.a, padded, of_blocks=of_blocks)
+    staging = torch.zeros(made.shares.staging_shape(comm.n_pes), dtype=gemm.c.dtype)
+    gemm_reduce_scatter_direct.run(made, gemm, staging, rows // comm.n_pes)
+
+
 def launch_all(pe: int, epilogue: Epilogue) -> None:
     comm = communicator(pe)
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
@@ -118,6 +128,7 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
     for module in GATHERING:
         module.run(module.make_plan(comm, a[:2048], c, LARGE), gemm._replace(a=a[:2048]), a)
     gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), gemm._replace(c=c[:2048]), c)
+    launch_direct_by_rows(comm, gemm._replace(c=c[:2048]))
     for plan in (
         local_gemm.make_plan(comm, a, c, 20),
         gemm_all_scatter.make_plan(comm, a, c, 20),
@@ -126,6 +137,7 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
         gemm_reduce_scatter.make_plan(comm, a, c, 20),
         gemm_all_reduce.make_plan(comm, a, c, 20),
         gemm_all_reduce_direct.make_plan(comm, a, c, 20).plan,
+        gemm_reduce_scatter_direct.make_plan(comm, a, c, 20).plan,
     ):
         assert plan.grid == (112,), f"{plan.name}: {plan.grid} programs leave fewer than 20 SMs"
     fp8 = Operands(comm, fp8_a, fp8_b, c, torch.ones(1), epilogue)
@@ -149,6 +161,7 @@ def launch_blocks(pe: int) -> None:
         staging = torch.zeros(ring_rows(m, 4), n, dtype=torch.bfloat16)
         plan = gemm_reduce_scatter.make_plan(comm, a, staging, of_blocks=True)
         gemm_reduce_scatter.run(plan, gemm._replace(c=c[:rows]), staging)
+        launch_direct_by_rows(comm, gemm._replace(c=c[:rows]))
         staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
         gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging, of_blocks=True), gemm, staging)
         launch_direct(comm, gemm)
@@ -175,6 +188,7 @@ def launch_rows(pe: int) -> None:
         all_gather_gemm.run(plan, gathered._replace(scale=scale), a)
         staging = torch.zeros(ring_rows(m, 4), n, dtype=torch.bfloat16)
         gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, staging), gemm._replace(c=c[:rows]), staging)
+        launch_direct_by_rows(comm, gemm._replace(c=c[:rows]))
         staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
         gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging), gemm, staging)
         launch_direct(comm, gemm)
@@ -214,6 +228,7 @@ def launch_ragged(pe: int, epilogue: Epilogue) -> None:
         staging = torch.zeros(ring_rows(m, 4), 1296, dtype=torch.bfloat16)
         scattered = Operands(comm, a, b, c[:rows], None, epilogue)
         gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, staging), scattered, staging)
+        launch_direct_by_rows(comm, scattered)
         for odd in (m, m - 1):
             staging = torch.zeros(ring_rows(odd, 1), 1296, dtype=torch.bfloat16)
             summed = Operands(comm, a[:odd], b, c[:odd], None, epilogue)
@@ -231,7 +246,9 @@ def launch_uneven(pe: int, epilogue: Epilogue) -> None:
         c, residual = torch.zeros(own, 1296, dtype=torch.bfloat16), epilogue.residual
         finish = epilogue._replace(residual=None if residual is None else residual[:own])
         plan = gemm_reduce_scatter.make_plan(comm, a, staging)
-        gemm_reduce_scatter.run(plan, Operands(comm, a, b, c, None, finish), staging)
+        scattered = Operands(comm, a, b, c, None, finish)
+        gemm_reduce_scatter.run(plan, scattered, staging)
+        launch_direct_by_rows(comm, scattered)
         whole = torch.zeros(m, 1296, dtype=torch.bfloat16)
         gathered = Operands(comm, a[:own], b, whole, None, epilogue._replace(residual=None))
         for module in GATHERING if m > 64 else (all_gather_gemm,):

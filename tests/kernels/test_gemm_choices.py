@@ -11,7 +11,7 @@ from host_checks import results_of
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
 OVERLAPPED = {
     "all_gather_gemm": {"copy_engine"},
-    "gemm_reduce_scatter": {"ring"},
+    "gemm_reduce_scatter": {"ring", "direct"},
     "gemm_all_reduce": {"ring", "direct"},
     "gemm_all_scatter": {
         *("producer_consumer", "copy_engine", "fused_sequential", "fused_producer_consumer", "warp_specialized"),

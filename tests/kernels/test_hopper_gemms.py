@@ -31,6 +31,7 @@ from triton_dist.kernels.gemm.hopper import (
     gemm_all_scatter_chunks,
     gemm_all_scatter_comm_programs,
     gemm_reduce_scatter,
+    gemm_reduce_scatter_direct,
     launch,
     local_gemm,
 )
@@ -145,6 +146,7 @@ OPERATIONS = (
     all_gather_gemm,
     all_gather_gemm_push,
     gemm_reduce_scatter,
+    gemm_reduce_scatter_direct,
     gemm_all_reduce,
     gemm_all_reduce_direct,
 )
@@ -159,6 +161,9 @@ OPERATIONS = (
         pytest.param(gemm_all_reduce_direct, WIDE, {}, id="direct_wide"),
         pytest.param(gemm_all_reduce_direct, LARGE, {"split": True, "epilogue": RESIDUAL}, id="direct", marks=SLOW),
         pytest.param(gemm_all_reduce_direct, WIDE, {**FP8, "n_pes": 8}, id="fp8_direct_wide", marks=SLOW),
+        pytest.param(gemm_reduce_scatter_direct, WIDE, {}, id="direct_rows_wide", marks=SLOW),
+        pytest.param(gemm_reduce_scatter_direct, LARGE, {"split": True, "epilogue": RESIDUAL}, id="direct_rows"),
+        pytest.param(gemm_reduce_scatter_direct, WIDE, {**FP8, "n_pes": 8}, id="fp8_direct_rows_wide", marks=SLOW),
         pytest.param(all_gather_gemm, LARGE, {}, id="gather", marks=SLOW),
         pytest.param(all_gather_gemm_push, LARGE, {"split": True}, id="push"),
         pytest.param(all_gather_gemm_push, WIDE, {**FP8, "n_pes": 8, "epilogue": SWIGLU}, id="fp8_push", marks=SLOW),
@@ -224,6 +229,7 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="ring_8", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
         pytest.param(gemm_all_reduce_direct, LARGE, {"traced": True}, id="direct", marks=SLOW),
+        pytest.param(gemm_reduce_scatter_direct, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="rows", marks=SLOW),
         pytest.param(gemm_all_scatter, LARGE, {"split": True}, id="scatter", marks=SLOW),
         pytest.param(gemm_all_scatter, FLAT, {"n_pes": 2, "epilogue": SWIGLU}, id="scatter_flat", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
@@ -257,6 +263,7 @@ def test_scales_of_blocks_fit_and_do_not_spill(
         pytest.param(gemm_reduce_scatter, LARGE, {"split": True, "epilogue": RESIDUAL}, id="ring", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
         pytest.param(gemm_all_reduce_direct, WIDE, {}, id="direct_wide", marks=SLOW),
+        pytest.param(gemm_reduce_scatter_direct, WIDE, {}, id="direct_rows", marks=SLOW),
         pytest.param(gemm_all_scatter, LARGE, {"split": True, "epilogue": SWIGLU}, id="scatter", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, NARROW, {"n_pes": 2}, id="chunks_narrow"),
@@ -321,6 +328,7 @@ def test_traced_it_looks_at_the_clock_and_fits_as_well(
         pytest.param(gemm_all_reduce, 4 + 16, 4 + 16 + 7 * 2, id="ring_all", marks=SLOW),
         # To all peers, or to one of seven owners: in 14 loops of two groups each.
         pytest.param(gemm_all_reduce_direct, 4, 4 + 7 * 2 + 7 * 16, id="direct", marks=SLOW),
+        pytest.param(gemm_reduce_scatter_direct, 4, 4 + 7 * 16, id="direct_rows", marks=SLOW),
     ],
 )
 def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_peers: int) -> None:
@@ -347,12 +355,13 @@ def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     printed = made_by(Path(__file__).with_name("hopper_launches.py"), *cases)
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
     local, to_all, gather, push, scatter, reduce = names[0], names[1:4], *names[4:7], names[7:]
-    few, many = [gather, scatter, *reduce * 2], [gather, push, scatter, *reduce * 2]
+    to_rows, reduce = [scatter, reduce[0]], reduce[1:]
+    few, many = [gather, *to_rows, *reduce * 2], [gather, push, *to_rows, *reduce * 2]
     launched = {"swiglu": [local, *to_all] * 3 + [gather, push]}
     launched |= dict.fromkeys(["ragged", "ragged residual"], few * 2 + many * 4)
-    launched |= dict.fromkeys(["uneven", "uneven residual"], [scatter, gather] * 3 + [scatter, gather, push] * 3)
-    launched["blocks"] = [local, gather, scatter, *reduce, *to_all] * 3
-    launched["rows"] = [local, gather, gather, scatter, *reduce, *to_all] * 3
+    launched |= dict.fromkeys(["uneven", "uneven residual"], [*to_rows, gather] * 3 + [*to_rows, gather, push] * 3)
+    launched["blocks"] = [local, gather, *to_rows, *reduce, *to_all] * 3
+    launched["rows"] = [local, gather, gather, *to_rows, *reduce, *to_all] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]
 
 

@@ -24,10 +24,19 @@ from triton_dist.kernels.gemm.hopper import (
     gemm_all_reduce,
     gemm_all_reduce_direct,
     gemm_reduce_scatter,
+    gemm_reduce_scatter_direct,
     launch,
     memory,
 )
-from triton_dist.kernels.gemm.hopper.direct import computed_in_order, direct_schedule, most_staged, numbered
+from triton_dist.kernels.gemm.hopper.direct import (
+    DirectPlan,
+    by_rows,
+    by_turns,
+    computed_in_order,
+    direct_schedule,
+    most_staged,
+    numbered,
+)
 from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES
 from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule, grouped
@@ -136,91 +145,114 @@ def test_a_ring_for_all_deals_tiles_out_equally(m: int, n_pes: int) -> None:
     assert max(counts) - min(counts) <= 1
 
 
-def direct_plans(m: int, columns: int, n_pes: int) -> list[gemm_all_reduce_direct.DirectPlan]:
+def direct_plans(m: int, columns: int, n_pes: int, *, to_all: bool) -> list[DirectPlan]:
     like = torch.empty(m, K, dtype=torch.bfloat16)
-    padded = torch.empty(ring_rows(m, 1), columns, dtype=torch.bfloat16, device="meta")
-    return plans(n_pes, lambda comm: gemm_all_reduce_direct.make_plan(comm, like, padded))
+    padded = torch.empty(ring_rows(m, 1 if to_all else n_pes), columns, dtype=torch.bfloat16, device="meta")
+    hopper = gemm_all_reduce_direct if to_all else gemm_reduce_scatter_direct
+    return plans(n_pes, lambda comm: hopper.make_plan(comm, like, padded))
 
 
+@pytest.mark.parametrize("to_all", [True, False])
 @pytest.mark.parametrize("n_pes", [1, 2, 3, 8])
 @pytest.mark.parametrize("m", ROWS)
-def test_owners_add_up_every_row_once(m: int, n_pes: int) -> None:
-    """What PEs send to owners' staging memory, who add it up and store it to all, as the warps do."""
+def test_owners_add_up_every_row_once(m: int, n_pes: int, to_all: bool) -> None:
+    """What PEs send to owners' staging memory, who add it up and store it to all, or to their rows, as the warps do."""
     operands = [(matrix(m, 8, pe), matrix(8, COLUMNS, 50 + pe)) for pe in range(n_pes)]
-    made = direct_plans(m, COLUMNS, n_pes)
+    made = direct_plans(m, COLUMNS, n_pes, to_all=to_all)
     each, config = made[0].shares
     height, width = made[0].shares.staging_shape(n_pes)
     staging = [torch.full((height, width), torch.nan) for _ in range(n_pes)]
     signalled = [torch.zeros(made[0].plan.n_flags, dtype=torch.int32) for _ in range(n_pes)]
-    found = torch.full((m, COLUMNS), 77.0)
-    written = torch.zeros(m, COLUMNS)
+    own = [range(m) if to_all else shard_of(m, each_of(m, n_pes), pe) for pe in range(n_pes)]
+    shard = ring_rows(m, n_pes) // n_pes
+    padding = 0 if to_all else shard - each_of(m, n_pes)  # as run() passes it
+    found = [torch.full((len(rows), COLUMNS), 77.0) for rows in own]
+    written = [torch.zeros(len(rows), COLUMNS) for rows in own]
 
-    def product(pe: int, row: int, column: int) -> torch.Tensor:
+    def owner_and_place(row: int, column: int, number: int) -> tuple[int, int]:
+        """As ``_owner_of`` and ``_place_of`` of source 0."""
+        if to_all:
+            return number % n_pes, number // n_pes
+        return number, -number * each + row * made[0].plan.tile_columns + column
+
+    def product(pe: int, row: int, column: int, number: int) -> torch.Tensor:
         a, b = operands[pe]
-        part = rows_of(a, row * config.block_m, config.block_m) @ b[:, column * width : (column + 1) * width]
+        first = row * config.block_m - number * padding
+        part = rows_of(a, first, config.block_m) @ b[:, column * width : (column + 1) * width]
         return torch.nn.functional.pad(part, (0, width - part.shape[1]))
 
     of_all = [tiles(one.plan.schedule) for one in made]
     assert all(sorted(one) == sorted(of_all[0]) for one in of_all), "all compute all tiles"
     for me, units in enumerate(of_all):
-        for row, column, number in units:
-            if (ahead := (number % n_pes - me) % n_pes) != 0:
-                place = (n_pes - 1 - ahead) * each + number // n_pes
-                owner = (me + ahead) % n_pes
+        for unit in units:
+            owner, place = owner_and_place(*unit)
+            if (ahead := (owner - me) % n_pes) != 0:
+                place += (n_pes - 1 - ahead) * each
                 signalled[owner][TILES.value + place] += 1
-                staging[owner][place * config.block_m : (place + 1) * config.block_m] = product(me, row, column)
+                staging[owner][place * config.block_m : (place + 1) * config.block_m] = product(me, *unit)
     for me, units in enumerate(of_all):
         for row, column, number in units:
-            if number % n_pes == me:
-                total = product(me, row, column)
+            owner, place = owner_and_place(row, column, number)
+            if owner == me:
+                total = product(me, row, column, number)
                 for source in range(n_pes - 1):
-                    place = source * each + number // n_pes
-                    assert signalled[me][TILES.value + place] == 1, "each place has one tile"
-                    total += staging[me][place * config.block_m : (place + 1) * config.block_m]
-                store(found, row * config.block_m, column * width, total, written)
-    assert torch.equal(found, sum(a @ b for a, b in operands)) and torch.equal(written, torch.ones_like(written))
-    counts = [sum(number % n_pes == me for *_, number in units) for me, units in enumerate(of_all)]
-    assert max(counts) - min(counts) <= 8 and max(counts) <= each, "but for a column of a group"
+                    block = source * each + place
+                    assert signalled[me][TILES.value + block] == 1, "each place has one tile"
+                    total += staging[me][block * config.block_m : (block + 1) * config.block_m]
+                for pe in range(n_pes) if to_all else (me,):
+                    first = row * config.block_m if to_all else row * config.block_m % shard
+                    store(found[pe], first, column * width, total, written[pe])
+    expected: Any = sum(a @ b for a, b in operands)
+    for rows, one, count in zip(own, found, written, strict=True):
+        assert torch.equal(one, expected[rows.start : rows.stop]) and torch.equal(count, torch.ones_like(count))
+    counts = [sum(owner_and_place(*unit)[0] == me for unit in units) for me, units in enumerate(of_all)]
+    assert max(counts) - min(counts) <= (8 if to_all else 0) and max(counts) <= each, "but for a column of a group"
 
 
-@given(st.integers(1, 70), st.integers(1, 45), st.integers(1, 8))
-def test_there_is_memory_for_the_tiles_of_every_owner(rows: int, columns: int, n_pes: int) -> None:
-    c = torch.empty(rows * LARGE.block_m, columns * LARGE.block_n, dtype=torch.bfloat16, device="meta")
-    schedule, shares = direct_schedule(torch.empty(1, K, device="meta"), c, PROGRAMS, n_pes, 0)
-    assert max(unit[PE.value] // n_pes for unit in schedule.units) < shares.each
-    assert math.prod(shares.staging_shape(n_pes)) <= math.prod(most_staged(c.shape[0], c.shape[1], n_pes))
-    most = most_staged((rows + 1) * LARGE.block_m, c.shape[1], n_pes)
-    assert math.prod(most_staged(c.shape[0], c.shape[1], n_pes)) <= math.prod(most)
+@given(st.integers(1, 70), st.integers(1, 45), st.integers(1, 8), st.booleans())
+def test_there_is_memory_for_the_tiles_of_every_owner(rows: int, columns: int, n_pes: int, to_all: bool) -> None:
+    step = 1 if to_all else n_pes
+    height, width = rows * step * LARGE.block_m, columns * LARGE.block_n
+    c = torch.empty(height, width, dtype=torch.bfloat16, device="meta")
+    dealt = by_turns if to_all else by_rows
+    schedule, shares = direct_schedule(torch.empty(1, K, device="meta"), c, dealt, PROGRAMS, n_pes, 0)
+    if to_all:
+        assert max(unit[PE.value] // n_pes for unit in schedule.units) < shares.each
+    staged = math.prod(most_staged(height, width, n_pes, to_all=to_all))
+    assert math.prod(shares.staging_shape(n_pes)) <= staged
+    assert staged <= math.prod(most_staged(height + step * LARGE.block_m, width, n_pes, to_all=to_all))
 
 
+@pytest.mark.parametrize("to_all", [True, False])
 @pytest.mark.parametrize("n_pes", [2, 3, 4, 8])
 @pytest.mark.parametrize("columns", [208, 2048, 5120])
 @pytest.mark.parametrize("m", [256, 777, 2048])
-def test_owners_never_wait_in_a_circle(m: int, columns: int, n_pes: int) -> None:
+def test_owners_never_wait_in_a_circle(m: int, columns: int, n_pes: int, to_all: bool) -> None:
     """A unit that finishes a PE's own tile waits until the others have sent theirs; one that adds up parts waits for
     these; and a program has one unit after the other."""
-    schedules = [made.plan.schedule for made in direct_plans(m, columns, n_pes)]
+    schedules = [made.plan.schedule for made in direct_plans(m, columns, n_pes, to_all=to_all)]
     lists = [
         (pe, schedule.units[first:last])
         for pe, schedule in enumerate(schedules)
         for first, last in pairwise(schedule.starts)
     ]
-    sent: set[tuple[int, int]] = set()  # the PE and the number of the tile
+    sent: set[tuple[int, ...]] = set()  # the PE and the tile
     parts: set[tuple[int, int]] = set()  # the PE and the slot
     places = [0] * len(lists)
 
     def step(pe: int, unit: tuple[int, ...]) -> bool:
         """Do a unit, if what it waits for is there."""
-        slot, number = unit[SLOT.value], unit[PE.value]
+        slot, tile = unit[SLOT.value], (unit[TILE_ROW.value], unit[TILE_COLUMN.value])
+        owner = unit[PE.value] % n_pes
         inputs = range(unit[FIRST_INPUT.value], unit[FIRST_INPUT.value] + unit[INPUTS.value])
         if any((pe, other) not in parts for other in inputs):
             return False
         if slot >= 0:
             parts.add((pe, slot))
             return True
-        if number % n_pes == pe:
-            return all((other, number) in sent for other in range(n_pes) if other != pe)
-        sent.add((pe, number))
+        if owner == pe:
+            return all((other, *tile) in sent for other in range(n_pes) if other != pe)
+        sent.add((pe, *tile))
         return True
 
     moved = True

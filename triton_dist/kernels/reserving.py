@@ -86,12 +86,12 @@ def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype
     if dtype == result:
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
     if is_hopper():
-        shards = 1 if to_all else comm.n_pes
-        symmetric_matrix(comm, "partial sums", ring_rows(rows, shards), hidden, result)
-        if to_all:
-            from triton_dist.kernels.gemm.hopper.direct import most_staged
+        from triton_dist.kernels.gemm.hopper.direct import most_staged
 
-            symmetric_matrix(comm, "partial sums", *most_staged(rows, hidden, comm.n_pes), result)
+        shards = 1 if to_all else comm.n_pes
+        padded = ring_rows(rows, shards)
+        symmetric_matrix(comm, "partial sums", padded, hidden, result)
+        symmetric_matrix(comm, "partial sums", *most_staged(padded, hidden, comm.n_pes, to_all=to_all), result)
         _flags(comm, rows, hidden, shards)
 
 

@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPE
 from triton_dist.kernels.gemm.operation import BETWEEN_HOSTS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 from triton_dist.kernels.gemm.small_m import fits_small_m
+from triton_dist.kernels.shards import each_of, shard_of
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -146,9 +147,10 @@ def gemms_of_rows_that_fill_no_tile(world: World) -> None:
         part, whole = local[:rows], triton_dist.empty(m, n, dtype=dtype)
         for added in (None, residual):
             expected = total if added is None else total + added.float()
-            options = {"algorithm": "ring", "residual": None if added is None else added[own]}
-            call = partial(kernels.gemm_reduce_scatter, *mine, part, **options)
-            again_and_in_graphs(call, part, expected[own])
+            for algorithm in ("ring", "direct"):
+                options = {"algorithm": algorithm, "residual": None if added is None else added[own]}
+                call = partial(kernels.gemm_reduce_scatter, *mine, part, **options)
+                again_and_in_graphs(call, part, expected[own])
             for odd, algorithm in itertools.product(dict.fromkeys((m, m - 1)), ("ring", "direct")):
                 options = {"algorithm": algorithm, "residual": None if added is None else added[:odd]}
                 call = partial(kernels.gemm_all_reduce, mine[0][:odd], mine[1], whole[:odd], **options)
@@ -179,12 +181,18 @@ def sums_of_owners(world: World) -> None:
         assert total.abs().max() < (255 if of_c == torch.bfloat16 else 2047), "sums are not exact"
         a, b = factors[world.pe]
         whole = triton_dist.empty(m, n, dtype=of_c)
+        own = shard_of(m, each_of(m, n_pes), world.pe)
+        mine, part = slice(own.start, own.stop), torch.empty(len(own), n, dtype=of_c, device=world.device)
         scales = SCALES if dtype == E4M3 else {}
         expected = exact(total) if scales else total
         for factor in (by_columns(b), *(() if scales else (b,))):
             call = partial(kernels.gemm_all_reduce, a, factor, whole, algorithm="direct", **scales)
             again_and_in_graphs(call, whole, expected)
             again_and_in_graphs(partial(call, residual=residual), whole, expected + residual.float())
+            call = partial(kernels.gemm_reduce_scatter, a, factor, part, algorithm="direct", **scales)
+            again_and_in_graphs(call, part, expected[mine])
+            finished = (expected + residual.float())[mine]
+            again_and_in_graphs(partial(call, residual=residual[mine]), part, finished)
         triton_dist.free(whole)
     random = torch.Generator(world.device).manual_seed(world.pe)
     a = torch.randn(777, 1024, generator=random, device=world.device).bfloat16()
@@ -213,7 +221,7 @@ def gemms_of_many_rows_in_turn(world: World) -> None:
         found = []
         for rows in torch.randint(1, 700, (12,), generator=torch.Generator().manual_seed(seed)).tolist():
             m = rows * n_pes
-            part = kernels.gemm_reduce_scatter(a[:m], b, algorithm="ring")
+            part = kernels.gemm_reduce_scatter(a[:m], b, algorithm=("direct", "ring")[rows // 2 % 2])
             kernels.gemm_all_reduce(a[: m - 1], b, whole[: m - 1], algorithm=("ring", "direct")[rows % 2])
             gathers = "push" if rows % 2 and m > 64 else "copy_engine"
             local = kernels.all_gather_gemm(a[:rows], b, algorithm=gathers)
@@ -249,7 +257,7 @@ def gemms_with_sm_margins(world: World) -> None:
                 (SCATTER, partial(kernels.gemm_all_scatter, factors[0][0], b, wide), wide, scattered),
                 (gather, partial(kernels.all_gather_gemm, a[:rows], b, local), local, gathered),
                 (reduce, partial(kernels.gemm_reduce_scatter, a, b, part), part, mine),
-                ((*reduce, "direct"), partial(kernels.gemm_all_reduce, a, b, whole), whole, total),
+                (reduce, partial(kernels.gemm_all_reduce, a, b, whole), whole, total),
             ):
                 for algorithm in (*algorithms, "auto"):
                     again_and_in_graphs(partial(call, algorithm=algorithm, sm_margin=margin), out, expected)
@@ -418,9 +426,8 @@ def scales_of_rows(world: World) -> None:
             torch.testing.assert_close(folded, torch.nn.functional.silu(gate) * up, rtol=2e-3, atol=1e-2)
         for algorithm in ("bulk_synchronous", "auto", *(("ring", "direct") if hopper else ())):
             options = {"algorithm": algorithm, "scale_a": scale_a, **of_b}
-            if algorithm != "direct":
-                call = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], **options)
-                again_and_in_graphs(call, part, total[own])
+            call = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], **options)
+            again_and_in_graphs(call, part, total[own])
             call = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
             again_and_in_graphs(call, whole, total)
         scattered = torch.cat([wide[0][0] @ y for _, y in wide], 1).float()
@@ -475,8 +482,7 @@ def scales_of_blocks_by_algorithm(world: World) -> None:
             again_and_in_graphs(partial(kernels.all_gather_gemm, a[own], b, local, **options), local, gathered)
         for algorithm in ("bulk_synchronous", "auto", *(("ring", "direct") if hopper else ())):
             options = {"algorithm": algorithm, "scale_a": scale_a, "scale_b": scale_b}
-            if algorithm != "direct":
-                again_and_in_graphs(partial(kernels.gemm_reduce_scatter, a, b, part, **options), part, total[own])
+            again_and_in_graphs(partial(kernels.gemm_reduce_scatter, a, b, part, **options), part, total[own])
             again_and_in_graphs(partial(kernels.gemm_all_reduce, a, b, whole, **options), whole, total)
         triton_dist.free(whole)
 

@@ -136,6 +136,7 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
     for algorithm in ("copy_engine", "push"):
         same_when_traced(f"gathering, {algorithm}", partial(kernels.all_gather_gemm, a[:512], b, algorithm=algorithm))
     same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, algorithm="ring"))
+    same_when_traced("to owners of rows", partial(kernels.gemm_reduce_scatter, a, b, algorithm="direct"))
     same_when_traced("to owners", partial(kernels.gemm_all_reduce, a, b, out, algorithm="direct"))
     same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="ring"))
 

@@ -132,10 +132,10 @@ def gemms_wrap_around(world: World) -> None:
         calls[f"gemm_all_scatter, {name}"] = (
             partial(kernels.gemm_all_scatter, a[0], b[pe], beside, algorithm=name), beside, columns,
         )  # fmt: skip
-    calls["gemm_reduce_scatter, ring"] = (
-        partial(kernels.gemm_reduce_scatter, a[pe], b[pe], scattered, algorithm="ring"), scattered, sums[rows],
-    )  # fmt: skip
     for name in ("ring", "direct"):
+        calls[f"gemm_reduce_scatter, {name}"] = (
+            partial(kernels.gemm_reduce_scatter, a[pe], b[pe], scattered, algorithm=name), scattered, sums[rows],
+        )  # fmt: skip
         calls[f"gemm_all_reduce, {name}"] = (
             partial(kernels.gemm_all_reduce, a[pe], b[pe], reduced, algorithm=name), reduced, sums,
         )  # fmt: skip

@@ -20,11 +20,16 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.device import is_hopper
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.hopper.direct import direct_schedule
+from triton_dist.kernels.gemm.config import ring_rows
+from triton_dist.kernels.gemm.hopper.direct import by_rows, by_turns, direct_schedule
 from triton_dist.kernels.protocols.stream_work import StreamWork, give, take
 
 FP8 = torch.float8_e4m3fn
-SUMS = (("ring", kernels.gemm_all_reduce), ("direct", kernels.gemm_all_reduce), ("ring", kernels.gemm_reduce_scatter))
+SUMS = tuple(
+    (algorithm, function)
+    for function in (kernels.gemm_all_reduce, kernels.gemm_reduce_scatter)
+    for algorithm in ("ring", "direct")
+)
 SIZES = (
     (65, 16, 64, torch.bfloat16, False),
     (130, 272, 80, torch.float16, True),
@@ -132,15 +137,16 @@ def check_hopper_scales(world: Any) -> None:
 
 def check_hopper_sums_of_owners(world: Any) -> None:
     """Tiles of both sizes, an own tile one round and two rounds behind; rows in turn through one communicator."""
-    config = set()
-    for m, n in ((1300, 512), (300, 640), (1300, 512)):
-        given = operands(world, m, n, 64, torch.float16, False)
-        whole = summed([a.float() @ b.float() for a, b in given])
-        found = kernels.gemm_all_reduce(*given[world.pe], algorithm="direct")
-        same(found, whole)
-        a, c = given[0][0], whole.half()
-        config.add(direct_schedule(a, c, portable.programs(0), world.n_pes, world.pe)[1].config.block_n)
-    assert config == {128, 256}, config
+    for function, dealt in ((kernels.gemm_all_reduce, by_turns), (kernels.gemm_reduce_scatter, by_rows)):
+        config = set()
+        for m, n in ((1300, 512), (300, 640), (1300, 512)):
+            given = operands(world, m, n, 64, torch.float16, False)
+            whole = summed([a.float() @ b.float() for a, b in given])
+            same(function(*given[world.pe], algorithm="direct"), part(world, function, whole))
+            a, c = given[0][0], torch.empty(ring_rows(m, world.n_pes), n, device="meta")
+            shares = direct_schedule(a, c, dealt, portable.programs(0), world.n_pes, world.pe)[1]
+            config.add(shares.config.block_n)
+        assert config == {128, 256}, config
 
 
 def check_hopper_groups(world: Any) -> None:
@@ -152,6 +158,9 @@ def check_hopper_groups(world: Any) -> None:
             whole = summed([a.float() @ b.float() for a, b in given[: team.n_pes]])
             for algorithm in ("ring", "direct"):
                 same(kernels.gemm_all_reduce(*given[world.pe], algorithm=algorithm, group=team, sm_margin=1), whole)
+                found = kernels.gemm_reduce_scatter(*given[world.pe], algorithm=algorithm, group=team, sm_margin=1)
+                each = -(-whole.shape[0] // team.n_pes)
+                same(found, whole[team.my_pe * each : (team.my_pe + 1) * each])
 
 
 def check_hopper_rows_of_all(world: Any) -> None:

@@ -62,6 +62,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="ring"),
     "gemm_reduce_scatter, ring, new": lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"),
     "all_gather_gemm, copies": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="copy_engine"),
+    "gemm_reduce_scatter, direct": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="direct"),
     "gemm_all_reduce, direct": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="direct"),
     "gemm_all_reduce, direct, blocks": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="direct", **OF_BLOCKS),
     "gemm_all_reduce, direct, ragged": lambda: kernels.gemm_all_reduce(A[:333], B, C[:333], algorithm="direct"),

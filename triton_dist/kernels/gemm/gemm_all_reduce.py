@@ -6,20 +6,17 @@ import torch
 
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm import partial_sums
 from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import computation, ring_staging
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
 from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
 from triton_dist.kernels.gemm.small_m import fits_small_m
 from triton_dist.kernels.prepared import Launch
 
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
-
-ALGORITHMS = (*partial_sums.ALGORITHMS, "direct")
 
 
 @fused_gemm((*ALGORITHMS, "two_level"), reduces=True)
@@ -45,9 +42,8 @@ def gemm_all_reduce(call: Call) -> Computation:
     def reduce(product: torch.Tensor, out: torch.Tensor) -> None:
         all_reduce(product, out=out, sm_margin=sm_margin, group=comm)
 
-    # With 2 PEs a ring is as direct, and keeps to fewer rows of A; with more it depends on how many tiles there are.
     on_hopper = {"ring": _ring, "direct": _direct}
-    return computation(gemm, reduce, on_hopper, gemm_reduce_scatter, to_all=True, if_measured=("direct",))
+    return computation(gemm, reduce, on_hopper, gemm_reduce_scatter, to_all=True)
 
 
 def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter, reduce_scatter_parts
+from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
-from triton_dist.kernels.gemm.plan_cache import cached
+from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
 from triton_dist.kernels.prepared import Launch, Step
 from triton_dist.kernels.shards import shard_of
 
@@ -28,6 +29,9 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     - ``bulk_synchronous``: the GEMM, then the reduce-scatter.
     - ``ring``: tiles circulate around the PEs while the next ones are computed; each PE adds its partial sum. For
       Hopper GPUs. It computes each PE's rows, c of them, in tiles of 128, the last of which need not be full.
+    - ``direct``: the PEs send their sums of a tile to the PE whose rows it has at once, which adds them up, while the
+      next tiles are computed. For Hopper GPUs; tiles as of ``ring``. It has been checked in the CPU world, and not yet
+      been run on GPUs.
     - ``two_level``, over several hosts: the rows of one host after the other, this one's last, each as inside of one
       host; beside the next ones their sums cross the network. As many rows on every PE.
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
@@ -47,7 +51,8 @@ def gemm_reduce_scatter(call: Call) -> Computation:
 
     are_equal = gemm.each * n_pes == gemm.a.shape[0]
 
-    return computation(gemm, reduce if are_equal else reduce_shards, {"ring": _ring}, gemm_reduce_scatter, to_all=False)
+    on_hopper = {"ring": _ring, "direct": _direct}
+    return computation(gemm, reduce if are_equal else reduce_shards, on_hopper, gemm_reduce_scatter, to_all=False)
 
 
 def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:
@@ -58,3 +63,14 @@ def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:
     key = gemm.key("ring, reduce-scatter", rows=staging.shape[0])
     plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
     return hopper.run(plan, gemm, staging)
+
+
+def _direct(gemm: Operands) -> Launch | Sequence[Step] | None:
+    from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter_direct as hopper
+
+    comm, rows = gemm.comm, ring_rows(gemm.each * gemm.comm.n_pes, gemm.comm.n_pes)
+    padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
+    key = gemm.key("direct, reduce-scatter", rows=rows)
+    made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
+    staging = symmetric_matrix(comm, "partial sums", *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
+    return hopper.run(made, gemm, staging, rows // comm.n_pes)

@@ -248,6 +248,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
         "ring": _ring_of_chunks(gemm) + _further_hops(gemm),
+        "direct": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes, columns=128),
     }
 
 

@@ -24,7 +24,7 @@ from triton_dist.kernels.prepared import Launch, Nested, Step, Work, steps
 
 __all__ = ["ALGORITHMS", "computation", "ring_staging"]
 
-ALGORITHMS = ("bulk_synchronous", "fused", "ring")
+ALGORITHMS = ("bulk_synchronous", "fused", "ring", "direct")
 
 
 def computation(
@@ -34,7 +34,6 @@ def computation(
     within_host: Callable[..., torch.Tensor],
     *,
     to_all: bool,
-    if_measured: Sequence[str] = (),
 ) -> Computation:
     """What computes ``gemm.c``.
 
@@ -44,7 +43,6 @@ def computation(
         on_hopper: the algorithms of Hopper GPUs, by name.
         within_host: ``gemm_reduce_scatter``.
         to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
-        if_measured: see :class:`Computation`.
     """
     needs_of_fused, needs_of_hopper = _needs_of_fused(gemm), _needs_of_hopper(gemm)
     return Computation(
@@ -58,7 +56,8 @@ def computation(
         },
         # Fused, or a GEMM in front of an exchange of few bytes, loads B as fast as memory gives it.
         passed_over=tuple(on_hopper) if _is_small_m(gemm) else (),
-        if_measured=if_measured,
+        # A ring keeps to fewer rows of A at a time. Which is faster depends on PEs and on how many tiles there are.
+        if_measured=("direct",),
     )
 
 

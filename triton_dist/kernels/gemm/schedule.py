@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Schedule", "Tile", "added_up", "grouped", "make_schedule", "rounds"]
+__all__ = ["Schedule", "Tile", "added_up", "grouped", "groups_of", "make_schedule", "rounds"]
 
 MIN_STEPS = 8  # of a part of a tile: reducing shorter ones costs more than they save
 MAX_PARTS = 8
@@ -41,16 +41,17 @@ class Schedule:
     slots: int
 
 
-def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, int]]:
-    """All places, column by column in groups of up to ``group`` rows: a round of programs works on something nearly
-    square.
+def groups_of(rows: range, most: int) -> list[range]:
+    """Groups of up to ``most`` rows, as few as can be, and alike: a row by itself would load all of B for no other, in
+    a round that waits for memory."""
+    count = -(-len(rows) // most)
+    return [rows[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
 
-    Groups are as few as can be, and alike: a row by itself would load all of B for no other, in a round that waits for
-    memory.
-    """
-    count = -(-len(rows) // group)
-    for i in range(count):
-        of_group = rows[len(rows) * i // count : len(rows) * (i + 1) // count]
+
+def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, int]]:
+    """All places, column by column in groups of up to ``group`` rows (:func:`groups_of`): a round of programs works on
+    something nearly square."""
+    for of_group in groups_of(rows, group):
         for column in columns:
             for row in of_group:
                 yield row, column

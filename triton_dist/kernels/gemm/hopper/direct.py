@@ -1,8 +1,9 @@
 """Direct reduction of tiles: the PEs send their partial sums of a tile to its owner at once.
 
-Tile number i belongs to PE i mod n, whatever its rows are. The other PEs compute it first and send it to the owner's
-staging memory. The owner computes it later, adds what has arrived in float32, in the order of the PEs after it, and has
-the sum: rounded once where it leaves another PE, and in the end.
+What GEMM + all-reduce and GEMM + reduce-scatter share. The owner is the PE that gets the tile's rows; where all PEs get
+all rows, PEs take turns (``Deal``). The other PEs compute a tile first and send it to the owner's staging memory. The
+owner computes it later, adds what has arrived in float32, in the order of the PEs after it, and has the sum: rounded
+once where it leaves another PE, and in the end.
 
 A ring (``ring.py``) sends as many bytes. But its steps follow each other, and PEs have their own tiles last, so that
 sums leave for all PEs in the end. Here a tile waits for nothing but its own partial sums, and sums leave while others
@@ -15,20 +16,23 @@ groups as with operands, and a block of B takes as much room as a group's block 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE, WIDE, Config
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_full, await_tile_block, begin_stage
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
+from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
 from triton_dist.kernels.gemm.hopper.load import load_unit
 from triton_dist.kernels.gemm.hopper.multiply import (
@@ -39,34 +43,63 @@ from triton_dist.kernels.gemm.hopper.multiply import (
     reduce_parts,
     scale_unit,
 )
+from triton_dist.kernels.gemm.hopper.pacing import pacing_of
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.store import IN_FLIGHT, issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
-from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, groups_of, make_schedule
 
 __all__ = [
+    "Deal",
+    "DirectPlan",
     "Shares",
+    "by_rows",
+    "by_turns",
     "computed_in_order",
     "direct_schedule",
     "load_direct_tiles",
+    "make_direct_plan",
     "most_staged",
     "multiply_direct_tiles",
     "numbered",
     "store_direct_tiles",
 ]
 
+SHARE = 0.5
+"""Share of the next tile's time over which a tile is sent. (A PE's own tiles are computed a round later.)"""
+
+
+class Deal(NamedTuple):
+    """How tiles are dealt out to their owners.
+
+    Attributes:
+        each: how many a PE owns at most.
+        columns: of tiles, where a PE owns the tiles of its rows, ``each`` of them: ``layout.PE`` is the owner. None:
+            ``layout.PE`` numbers the tiles, and number i belongs to PE i mod n, whatever its rows are.
+    """
+
+    each: Any
+    columns: Any
+
 
 @gluon.jit
-def _owner_of(work, unit, N_PES: gl.constexpr):
-    return field(work, unit, PE) % N_PES
+def _owner_of(work, unit, deal, N_PES: gl.constexpr):
+    if deal.columns is None:
+        return field(work, unit, PE) % N_PES
+    else:
+        return field(work, unit, PE)
 
 
 @gluon.jit
-def _place_of(work, unit, source, each, N_PES: gl.constexpr):
+def _place_of(work, unit, source, deal, N_PES: gl.constexpr):
     """The number of a tile's flag and of its block in the owner's staging memory: that of the ``source``-th PE after
-    the owner, for a tile of ``each``."""
-    return source * each + field(work, unit, PE) // N_PES
+    the owner."""
+    if deal.columns is None:
+        return source * deal.each + field(work, unit, PE) // N_PES
+    else:
+        row, column = tile_of(work, unit)
+        return (source - field(work, unit, PE)) * deal.each + row * deal.columns + column
 
 
 @gluon.jit
@@ -79,10 +112,13 @@ def _blocks_of_sums(operands, output, CONFIG: gl.constexpr):
 
 @gluon.jit
 def multiply_direct_tiles(
-    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale, epilogue, me, residual_rows,
+    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale, epilogue, me, deal, residual_rows, padding,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
-    """Compute this group's rows of every unit in order, and add to this PE's own tiles what has arrived."""
+    """Compute this group's rows of every unit in order, and add to this PE's own tiles what has arrived.
+
+    The residual has ``residual_rows``, and tiles are of as many and ``padding`` more.
+    """
     GROUPS: gl.constexpr = CONFIG.groups
     first, last = units_of_program(work)
     factor = factor_of(scale, CONFIG)
@@ -98,7 +134,7 @@ def multiply_direct_tiles(
             sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
             sums = scale_unit(GROUP, sums, factor, scale, work, unit, CONFIG)
-            if _owner_of(work, unit, N_PES) == me:
+            if _owner_of(work, unit, deal, N_PES) == me:
                 for _ in range(N_PES - 1):
                     for group in gl.static_range(GROUPS):
                         stage = await_full(operands, step, CONFIG)
@@ -107,7 +143,7 @@ def multiply_direct_tiles(
                             gl.barrier()  # all warps of the group have read it
                         mbarrier.arrive(operands.empty.index(stage))
                         step += 1
-                sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG, residual_rows)
+                sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG, residual_rows, padding)
             mbarrier.wait(output.empty.index(GROUP), phase)
             record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, sums, output)
@@ -116,20 +152,21 @@ def multiply_direct_tiles(
 
 @gluon.jit
 def load_direct_tiles(
-    a, a_piece, b, staging, operands, output, work, trace, state, peers, each,
-    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+    a, a_piece, b, staging, operands, output, work, trace, state, peers, deal,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, padding=None,
 ):  # fmt: skip
-    """Load the blocks of every unit in order and, behind them, the other PEs' sums of a tile that this PE owns."""
+    """Load the blocks of every unit in order and, behind them, the other PEs' sums of a tile that this PE owns. For
+    ``padding`` see ``load_unit``."""
     GROUPS: gl.constexpr = CONFIG.groups
     epoch = epoch_of(state)
     arrived = _blocks_of_sums(operands, output, CONFIG)
     first, last = units_of_program(work)
     step = 0
     for unit in range(first, last):
-        step = load_unit(a, a_piece, b, operands, work, unit, step, CONFIG, B_BY_COLUMNS)
-        if finishes_tile(work, unit) & (_owner_of(work, unit, N_PES) == peers.me):
+        step = load_unit(a, a_piece, b, operands, work, unit, step, CONFIG, B_BY_COLUMNS, padding)
+        if finishes_tile(work, unit) & (_owner_of(work, unit, deal, N_PES) == peers.me):
             for source in range(N_PES - 1):
-                place = _place_of(work, unit, source, each, N_PES)
+                place = _place_of(work, unit, source, deal, N_PES)
                 began = time(trace)
                 acquire(peers.flags + TILES + place, epoch, "sys")
                 record_event(trace, unit, RECEIVE, began)
@@ -143,13 +180,13 @@ def load_direct_tiles(
 
 @gluon.jit
 def _send_to_owner(
-    stagings, output, work, trace, unit, peers, each, epoch, phase, cycles, interval,
+    stagings, output, work, trace, unit, peers, deal, epoch, phase, cycles, interval,
     CONFIG: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     """Send a tile to its owner, and signal it."""
     GROUPS: gl.constexpr = CONFIG.groups
-    ahead = (_owner_of(work, unit, N_PES) - peers.me + N_PES) % N_PES
-    place = _place_of(work, unit, N_PES - 1 - ahead, each, N_PES)
+    ahead = (_owner_of(work, unit, deal, N_PES) - peers.me + N_PES) % N_PES
+    place = _place_of(work, unit, N_PES - 1 - ahead, deal, N_PES)
     began = time(trace)
     for group in gl.static_range(GROUPS):
         began = await_tile_block(output, group, phase, trace, unit, began)
@@ -166,10 +203,12 @@ def _send_to_owner(
 
 @gluon.jit
 def store_direct_tiles(
-    c, peers_c, stagings, output, work, trace, state, peers, each, pacing, CONFIG: gl.constexpr, N_PES: gl.constexpr
-):
+    c, peers_c, stagings, output, work, trace, state, peers, deal, pacing, shard_rows,
+    CONFIG: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
     """Send tiles to their owners' staging memory, of the next PE, the one after it, and so on in ``stagings``. Store
-    this PE's own to C and, too, to that of all peers in ``peers_c``."""
+    this PE's own to C: to their rows of all of C and, too, to that of all peers in ``peers_c``, if ``shard_rows`` is
+    None, else to a C that has this PE's rows only, of a shard of so many with the padding."""
     GROUPS: gl.constexpr = CONFIG.groups
     TO_ALL_IN_FLIGHT: gl.constexpr = IN_FLIGHT * max(1, N_PES - 1)
     epoch = epoch_of(state)
@@ -185,7 +224,7 @@ def store_direct_tiles(
                 wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
                 record_event(trace, unit, PEERS, began)
                 peers_ready = True
-            if _owner_of(work, unit, N_PES) == peers.me:
+            if _owner_of(work, unit, deal, N_PES) == peers.me:
                 row, column = tile_of(work, unit)
                 # Few programs have an own tile at a time, which takes no longer than others.
                 to_all_cycles, to_all_interval = cycles // max(1, N_PES - 1), interval // max(1, N_PES - 1)
@@ -193,19 +232,23 @@ def store_direct_tiles(
                 for group in gl.static_range(GROUPS):
                     began = await_tile_block(output, group, phase, trace, unit, began)
                     origin = block_origin(row, column, group, CONFIG)
-                    tma.async_store(c, origin, output.blocks.index(group))
-                    send_block(peers_c, origin, output, group, to_all_cycles, to_all_interval, TO_ALL_IN_FLIGHT)
+                    if shard_rows is None:
+                        tma.async_store(c, origin, output.blocks.index(group))
+                        send_block(peers_c, origin, output, group, to_all_cycles, to_all_interval, TO_ALL_IN_FLIGHT)
+                    else:
+                        tma.async_store(c, [origin[0] % shard_rows, origin[1]], output.blocks.index(group))
                     release_block(output, group)
                 record_event(trace, unit, SEND, began)
             else:
                 _send_to_owner(
-                    stagings, output, work, trace, unit, peers, each, epoch, phase, cycles, interval, CONFIG, N_PES
+                    stagings, output, work, trace, unit, peers, deal, epoch, phase, cycles, interval, CONFIG, N_PES
                 )
             phase ^= 1
     stores_complete()
     if is_last_program(state):
         end_epoch(state, epoch)
-        exchange_done(peers, epoch, work, trace, N_PES)
+        if shard_rows is None:
+            exchange_done(peers, epoch, work, trace, N_PES)
 
 
 class Shares(NamedTuple):
@@ -219,35 +262,98 @@ class Shares(NamedTuple):
         return max(1, (n_pes - 1) * self.each) * self.config.block_m, self.config.block_n
 
 
-def most_staged(rows: int, columns: int, n_pes: int) -> tuple[int, int]:
-    """The largest shape of staging memory for a C of up to so many rows."""
-    heights = range(1, 1 + -(-rows // LARGE.block_m))
-    shares = [
-        Shares(_each(height, -(-columns // config.block_n), n_pes), config)
-        for height in heights
-        for config in (LARGE, WIDE)
-    ]
+def most_staged(rows: int, columns: int, n_pes: int, *, to_all: bool) -> tuple[int, int]:
+    """The largest shape of staging memory for sums of up to so many rows, which are whole tiles: of those that go
+    ``to_all`` PEs, or of each PE's, which has an equal part."""
+    shares = []
+    for config in (LARGE, WIDE):
+        height, width = rows // config.block_m, -(-columns // config.block_n)
+        most = max(_each(some, width, n_pes) for some in range(1, 1 + height)) if to_all else height // n_pes * width
+        shares.append(Shares(most, config))
     return max((one.staging_shape(n_pes) for one in shares), key=math.prod)
 
 
 def _each(rows: int, columns: int, n_pes: int) -> int:
-    """The most tiles that a PE has of so many rows and columns of tiles."""
+    """The most tiles that a PE has of so many rows and columns of tiles, if PEs take turns."""
     groups = -(-rows // _HEIGHT)
     return -(-groups * columns // n_pes) * -(-rows // groups)
 
 
+@dataclass(frozen=True)
+class DirectPlan:
+    """A plan, and how the tiles are dealt out."""
+
+    plan: Plan
+    shares: Shares
+
+
+Dealt = tuple[list[Tile], list[int], int]
+"""Tiles in an order that is the same on all PEs, the owner of each, and how many a PE owns at most."""
+
+
+def make_direct_plan(
+    comm: Communicator,
+    name: str,
+    a: torch.Tensor,
+    c: torch.Tensor,
+    dealt: Callable[[range, range, int], Dealt],
+    *,
+    sm_margin: int,
+    of_blocks: bool,
+) -> DirectPlan:
+    """The plan for GEMMs with ``a`` in ``c``, whole tiles of rows, more than 64. *Collective.*
+
+    Args:
+        dealt: the tiles of these rows and columns for so many PEs.
+        of_blocks: whether scales are of blocks.
+    """
+    programs, n_pes = portable.programs(sm_margin), comm.n_pes
+    schedule, shares = direct_schedule(a, c, dealt, programs, n_pes, comm.my_rank, of_blocks=of_blocks)
+    n_flags = TILES.value + (n_pes - 1) * shares.each
+    tile_columns = len(shares.config.tiles(c)[1])
+    pacing = pacing_of(shares.config, SHARE, 1, programs)
+    plan = Plan(comm, name, schedule, shares.config, n_flags=n_flags, tile_columns=tile_columns, pacing=pacing)
+    return DirectPlan(plan, shares)
+
+
 def direct_schedule(
-    a: torch.Tensor, c: torch.Tensor, programs: int, n_pes: int, me: int, *, of_blocks: bool = False
+    a: torch.Tensor,
+    c: torch.Tensor,
+    dealt: Callable[[range, range, int], Dealt],
+    programs: int,
+    n_pes: int,
+    me: int,
+    *,
+    of_blocks: bool = False,
 ) -> tuple[Schedule, Shares]:
-    """The schedule of PE ``me`` for a GEMM with ``a`` in ``c``, which need no memory."""
+    """The schedule of PE ``me``, whose operands need no memory; for the arguments see :func:`make_direct_plan`."""
     config = _config(c, programs, of_blocks=of_blocks)
-    rows, columns = config.tiles(c)
+    tiles, owners, each = dealt(*config.tiles(c), n_pes)
+    lag = programs if config.block_n == WIDE.block_n else 2 * programs
+    order = computed_in_order([owner == me for owner in owners], programs, lag)
+    return make_schedule([tiles[i] for i in order], config.k_steps(a), programs), Shares(each, config)
+
+
+def by_turns(rows: range, columns: range, n_pes: int) -> Dealt:
+    """Tiles of rows for all PEs, numbered (``numbered``)."""
     places = list(grouped(rows, columns, _HEIGHT))
     numbers = numbered(len(rows), places, n_pes)
-    lag = programs if config.block_n == WIDE.block_n else 2 * programs
-    order = computed_in_order([number % n_pes == me for number in numbers], programs, lag)
-    tiles = [Tile(*places[i], numbers[i]) for i in order]
-    return make_schedule(tiles, config.k_steps(a), programs), Shares(_each(len(rows), len(columns), n_pes), config)
+    tiles = [Tile(*place, number) for place, number in zip(places, numbers, strict=True)]
+    return tiles, [number % n_pes for number in numbers], _each(len(rows), len(columns), n_pes)
+
+
+def by_rows(rows: range, columns: range, n_pes: int) -> Dealt:
+    """Tiles of rows of which each PE gets as many: a few of each PE, column by column, so that sums leave for all PEs
+    all the time, and tiles that are computed together share rows of A and columns of B."""
+    each = len(rows) // n_pes
+    tiles = [
+        Tile(pe * each + row, column, pe)
+        for some in groups_of(range(each), max(1, _HEIGHT // n_pes))
+        for column in columns
+        for pe in range(n_pes)
+        for row in some
+    ]
+    return tiles, [tile.pe for tile in tiles], each * len(columns)
 
 
 def _config(c: torch.Tensor, programs: int, *, of_blocks: bool) -> Config:
