@@ -66,7 +66,7 @@ def check_sizes(world: Any) -> None:
     with Communicator() as comm:
         reserve_exchange(comm, 4 * 600_000)
         names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange, 1")}
-        sizes = (512, 512), (1024, 512), (2048, 512)
+        sizes = (512, 512), (512, 1024), (2048, 512)
         assert names == {f"exchange, 1 × {words} words, {most} programs" for words, most in sizes}
         for n in (262_145, 1000, 524_289):
             parts = [torch.arange(n).add(3 * i).remainder(17).to(torch.float32) for i in range(n_pes)]

@@ -63,7 +63,7 @@ class Size(NamedTuple):
     programs: int
 
 
-_SIZES = Size(512, 512), Size(1024, 512), Size(2048, 512)
+_SIZES = Size(512, 512), Size(512, 1024), Size(2048, 512)
 """Of tensors that such programs take at once, the last of larger ones. Several programs are on a multiprocessor at a
 time: others hide what one waits for, better than a longer block would."""
 
