@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from host_checks import results_of
 
-CHECKS = (
+PREPARED = (
     "second_calls_are_prepared",
     "calls_in_steps_are_prepared",
     "results_in_steps_are_computed",
@@ -33,6 +33,8 @@ CHECKS = (
     "slices_are_computed_beside_exchanges",
     "experts_between_hosts_are_prepared",
     "every_function_and_algorithm_is_prepared_or_says_why_not",
+)
+IN_STEPS = (
     "what_decides_on_kernels_is_compared",
     "other_signatures_are_not_mixed_up",
     "errors_are_those_of_ordinary_calls",
@@ -77,6 +79,8 @@ CHECKS = (
     "portable_grouped_gemms_take_the_ordinary_path",
     "tokens_are_grouped_and_added_up_again",
     "the_users_line_is_known",
+)
+NATIVE = (
     "third_calls_are_native",
     "results_are_returned",
     "other_tensors_are_those_of_the_call",
@@ -145,6 +149,8 @@ SLOW = (
     "experts_of_fp8_between_hosts_are_prepared",
 )
 """They compile each kernel of a GEMM with each epilogue, and for other operands."""
+GROUPS = PREPARED, IN_STEPS, NATIVE, SLOW
+"""Each has a process of its own, which may take as long as what hangs is waited for."""
 OF_PE_1 = (
     "calls_of_several_parts_are_native",
     "operands_and_results_are_those_of_the_call",
@@ -156,7 +162,7 @@ Results = Callable[[tuple[str, ...]], dict[str, str]]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Those of a process that runs some checks."""
+    """Those of a process that runs a group of checks."""
     return functools.cache(lambda checks: results_of("host_calls.py", tmp_path_factory, checks))
 
 
@@ -165,10 +171,17 @@ def results_of_pe_1(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return results_of("host_calls.py", tmp_path_factory, OF_PE_1, pe=1)
 
 
-@pytest.mark.parametrize("check", [*CHECKS, *(pytest.param(check, marks=pytest.mark.slow) for check in SLOW)])
-def test_prepared_calls(results: Results, check: str) -> None:
-    found = results(SLOW if check in SLOW else CHECKS)
-    assert found.keys() == {*CHECKS, *SLOW}
+@pytest.mark.parametrize(
+    ("group", "check"),
+    [
+        pytest.param(group, check, id=check, marks=[pytest.mark.slow] if group is SLOW else [])
+        for group in GROUPS
+        for check in group
+    ],
+)
+def test_prepared_calls(results: Results, group: tuple[str, ...], check: str) -> None:
+    found = results(group)
+    assert found.keys() == {check for group in GROUPS for check in group}
     assert found[check] == "ok", found[check]
 
 
