@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from harness import Bench, Side, session
+from harness import Bench, Contender, session
 
 import triton_dist
 from triton_dist import kernels
@@ -77,14 +77,14 @@ def summed(result: torch.Tensor, terms: list[torch.Tensor]) -> str | None:
     return None if excess <= 1 else f"an error is {excess:.2f} times what rounding allows"
 
 
-def ours(name: str, mailed: int, call: Callable[..., torch.Tensor]) -> dict[str, Side]:
+def ours(name: str, mailed: int, call: Callable[..., torch.Tensor]) -> dict[str, Contender]:
     """Our function as it chooses by itself, and its algorithms; those that use mailboxes if ``mailed`` bytes fit."""
-    sides: dict[str, Side] = {"ours": lambda i: call(i, algorithm="auto")}
+    contenders: dict[str, Contender] = {"ours": lambda i: call(i, algorithm="auto")}
     for algorithm in ALGORITHMS[name]:
         words = {"low_latency": mailed, "one_shot": mailed, "two_shot": mailed / triton_dist.n_pes()}.get(algorithm, 0)
         if fits(int(words) // 4, triton_dist.n_pes()):
-            sides[f"ours {algorithm}"] = partial(call, algorithm=algorithm)
-    return sides
+            contenders[f"ours {algorithm}"] = partial(call, algorithm=algorithm)
+    return contenders
 
 
 class Registered:
@@ -122,24 +122,24 @@ class Registered:
 
 def beside_nccl(
     b: Buffers, registered: Registered, call: Callable[[torch.Tensor, torch.Tensor], Any], *, symmetric: bool = True
-) -> dict[str, Side]:
+) -> dict[str, Contender]:
     """NCCL's ``call(output, input)``, on ordinary memory and on memory that is registered with it."""
-    sides: dict[str, Side] = {}
+    contenders: dict[str, Contender] = {}
 
     def add(name: str, inputs: torch.Tensor, outputs: torch.Tensor) -> None:
         inputs.copy_(b.inputs)
 
-        def side(i: int) -> torch.Tensor:
+        def contender(i: int) -> torch.Tensor:
             call(outputs[i], inputs[i])
             return outputs[i]
 
-        sides[name] = side
+        contenders[name] = contender
 
     add("NCCL", torch.empty_like(b.inputs), torch.empty_like(b.outputs))
     if symmetric and not registered.problem:
         inputs, outputs = (registered.empty(like.numel(), b.dtype).view_as(like) for like in (b.inputs, b.outputs))
         add("NCCL, symmetric memory", inputs, outputs)
-    return sides
+    return contenders
 
 
 def torch_symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -154,13 +154,13 @@ def torch_symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.de
 def all_gather(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     n_pes = bench.world.n_pes
     b = Buffers(bench, nbytes // 2, nbytes // 2 * n_pes, torch.bfloat16)
-    sides = ours(
+    contenders = ours(
         "all_gather", nbytes, lambda i, algorithm: kernels.all_gather(b.outputs[i], b.inputs[i], algorithm=algorithm)
     )
-    sides |= beside_nccl(b, registered, dist.all_gather_into_tensor)
+    contenders |= beside_nccl(b, registered, dist.all_gather_into_tensor)
     bench.compare(
         f"all_gather {label(nbytes)} a PE",
-        sides,
+        contenders,
         check=lambda result, i: moved(result, torch.cat(b.all_inputs(i))),
         sets=b.sets,
         bound=nbytes * (n_pes - 1) / rate,
@@ -171,15 +171,15 @@ def all_gather(bench: Bench, nbytes: int, rate: float, registered: Registered) -
 def reduce_scatter(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     n_pes = bench.world.n_pes
     b = Buffers(bench, nbytes // 2, nbytes // 2 // n_pes, torch.bfloat16)
-    sides = ours(
+    contenders = ours(
         "reduce_scatter",
         nbytes // n_pes,
         lambda i, algorithm: kernels.reduce_scatter(b.outputs[i], b.inputs[i], algorithm=algorithm),
     )
-    sides |= beside_nccl(b, registered, dist.reduce_scatter_tensor)
+    contenders |= beside_nccl(b, registered, dist.reduce_scatter_tensor)
     bench.compare(
         f"reduce_scatter {label(nbytes)} a PE",
-        sides,
+        contenders,
         check=lambda result, i: summed(result, b.parts(i)),
         sets=b.sets,
         bound=nbytes / n_pes * (n_pes - 1) / rate,
@@ -190,26 +190,26 @@ def reduce_scatter(bench: Bench, nbytes: int, rate: float, registered: Registere
 def all_reduce(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     n_pes, group = bench.world.n_pes, dist.group.WORLD.group_name
     b = Buffers(bench, nbytes // 2, nbytes // 2, torch.bfloat16)
-    sides = ours(
+    contenders = ours(
         "all_reduce",
         nbytes,
         lambda i, algorithm: kernels.all_reduce(b.inputs[i], out=b.outputs[i], algorithm=algorithm),
     )
     in_place: list[torch.Tensor] = []  # what each peer that works in place works on
 
-    def with_place(tensor: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> Side:
+    def with_place(tensor: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> Contender:
         place = tensor.view_as(b.inputs)
         in_place.append(place)
 
-        def side(i: int) -> torch.Tensor:
+        def contender(i: int) -> torch.Tensor:
             call(place[i])
             return place[i]
 
-        return side
+        return contender
 
-    sides["NCCL"] = with_place(torch.empty_like(b.inputs), dist.all_reduce)
+    contenders["NCCL"] = with_place(torch.empty_like(b.inputs), dist.all_reduce)
     if not registered.problem:
-        sides["NCCL, symmetric memory"] = with_place(registered.empty(b.inputs.numel(), b.dtype), dist.all_reduce)
+        contenders["NCCL, symmetric memory"] = with_place(registered.empty(b.inputs.numel(), b.dtype), dist.all_reduce)
     try:
         work = [torch_symmetric((b.n_in,), b.dtype, b.world.device) for _ in range(b.sets)]
     except Exception as error:
@@ -225,18 +225,18 @@ def all_reduce(bench: Bench, nbytes: int, rate: float, registered: Registered) -
         def two_shot(i: int) -> torch.Tensor:
             return torch.ops.symm_mem.two_shot_all_reduce_(places[i], "sum", group)
 
-        sides |= {"torch one-shot": one_shot, "torch two-shot": two_shot}
+        contenders |= {"torch one-shot": one_shot, "torch two-shot": two_shot}
 
     def fresh() -> None:
         for place in in_place:
             place.copy_(b.inputs)
-        if "torch two-shot" in sides:
+        if "torch two-shot" in contenders:
             for i, place in enumerate(places):
                 place.copy_(b.inputs[i])
 
     bench.compare(
         f"all_reduce {label(nbytes)}",
-        sides,
+        contenders,
         check=lambda result, i: summed(result, b.all_inputs(i)),
         sets=b.sets,
         bound=2 * nbytes / n_pes * (n_pes - 1) / rate,
@@ -248,16 +248,16 @@ def all_reduce(bench: Bench, nbytes: int, rate: float, registered: Registered) -
 def all_to_all(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     n_pes = bench.world.n_pes
     b = Buffers(bench, nbytes // 2, nbytes // 2, torch.bfloat16)
-    sides = ours(
+    contenders = ours(
         "all_to_all",
         nbytes // n_pes,
         lambda i, algorithm: kernels.all_to_all(b.outputs[i], b.inputs[i], algorithm=algorithm),
     )
-    sides |= beside_nccl(b, registered, dist.all_to_all_single)
+    contenders |= beside_nccl(b, registered, dist.all_to_all_single)
     rows = nbytes // (7168 * 2)
     bench.compare(
         f"all_to_all {f'{rows} × 7168' if rows * 7168 * 2 == nbytes else label(nbytes)}",
-        sides,
+        contenders,
         check=lambda result, i: moved(result, torch.cat(b.parts(i))),
         sets=b.sets,
         bound=nbytes / n_pes * (n_pes - 1) / rate,
@@ -267,7 +267,7 @@ def all_to_all(bench: Bench, nbytes: int, rate: float, registered: Registered) -
 
 def broadcast(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     b = Buffers(bench, nbytes // 2, nbytes // 2, torch.bfloat16)
-    sides = ours("broadcast", nbytes, lambda i, algorithm: kernels.broadcast(b.outputs[i], algorithm=algorithm))
+    contenders = ours("broadcast", nbytes, lambda i, algorithm: kernels.broadcast(b.outputs[i], algorithm=algorithm))
     plain = torch.empty_like(b.outputs)
 
     def nccl(i: int) -> torch.Tensor:
@@ -278,10 +278,10 @@ def broadcast(bench: Bench, nbytes: int, rate: float, registered: Registered) ->
         b.outputs.copy_(b.inputs)
         plain.copy_(b.inputs)
 
-    sides["NCCL"] = nccl
+    contenders["NCCL"] = nccl
     bench.compare(
         f"broadcast {label(nbytes)}",
-        sides,
+        contenders,
         check=lambda result, i: moved(result, b.input_of(0, i)),
         sets=b.sets,
         bound=nbytes / rate,

@@ -227,11 +227,11 @@ def combined(parts: torch.Tensor) -> torch.Tensor:
     return ((out * weights).sum(0) / weights.sum(0)).bfloat16()
 
 
-def contenders(d: Decode) -> dict[str, Step]:
-    sides: dict[str, Step] = {"ours": d.fused, f"ours, pages of {PAGE}": d.paged, "ours unfused": d.gathered_by_us}
+def contenders_of(d: Decode) -> dict[str, Step]:
+    contenders: dict[str, Step] = {"ours": d.fused, f"ours, pages of {PAGE}": d.paged, "ours unfused": d.gathered_by_us}
     if d.size.query_heads % d.world.n_pes == 0:
-        sides["ours scatter_heads"] = d.scattered
-    return sides
+        contenders["ours scatter_heads"] = d.scattered
+    return contenders
 
 
 FLASHINFER = {"FlashInfer": False, "FlashInfer, tensor cores": True}
@@ -260,8 +260,8 @@ def local_flashinfer(d: Decode, tensor_cores: bool) -> Step:
 
 def compare(bench: Bench, size: Size, rate: float) -> None:
     d = Decode(bench.world, size)
-    sides = contenders(d) | {"NCCL all-gather + combine": d.gathered}
-    entry = bench.compare(f"flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
+    contenders = contenders_of(d) | {"NCCL all-gather + combine": d.gathered}
+    entry = bench.compare(f"flash decode {size}", contenders, check=d.check, sets=d.sets, bound=d.nbytes / rate)
     local: dict[str, Callable[[int], Any]] = {"our local kernel": d.local_decode}
     for name, tensor_cores in FLASHINFER.items():
         problem = ""
@@ -295,22 +295,22 @@ def attention_of_torch(d: Decode, i: int) -> torch.Tensor:
 
 def compare_local(bench: Bench, size: Size, rate: float) -> None:
     d = Decode(bench.world, size)
-    sides: dict[str, Step] = {"ours": d.fused, "torch's attention": lambda i: attention_of_torch(d, i)}
+    contenders: dict[str, Step] = {"ours": d.fused, "torch's attention": lambda i: attention_of_torch(d, i)}
     if d.part % PAGE == 0:
-        sides[f"ours, pages of {PAGE}"] = d.paged
+        contenders[f"ours, pages of {PAGE}"] = d.paged
         for name, tensor_cores in FLASHINFER.items():
             try:
-                sides[name] = local_flashinfer(d, tensor_cores)
+                contenders[name] = local_flashinfer(d, tensor_cores)
             except Exception as error:
                 bench.say(f"    {name}: {type(error).__name__}: {str(error)[:120]}")
-    bench.compare(f"local flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
+    bench.compare(f"local flash decode {size}", contenders, check=d.check, sets=d.sets, bound=d.nbytes / rate)
 
 
 def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
     d = ByHeads(bench.world, size, size.query_heads * size.dim)
-    sides = {"ours": d.fused, "ours unfused": d.ours_unfused, "cuBLAS + NCCL all-reduce": d.nccl}
+    contenders = {"ours": d.fused, "ours unfused": d.ours_unfused, "cuBLAS + NCCL all-reduce": d.nccl}
     title = f"flash decode by heads + projection {size}"
-    bench.compare(title, sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
+    bench.compare(title, contenders, check=d.check, sets=d.sets, bound=d.nbytes / rate)
     triton_dist.free(d.summed)
 
 
@@ -319,9 +319,9 @@ def check_only() -> None:
     with triton_dist.init() as world:
         d = Decode(world, Size(2, 2 * PAGE * world.n_pes, 2 * world.n_pes, 1, 16))
         by_heads = ByHeads(world, Size(2, 24, 4 * world.n_pes, 2 * world.n_pes, 16), 32)
-        sides = [(d, name, step) for name, step in contenders(d).items()]
-        sides += [(by_heads, "by heads", by_heads.fused), (by_heads, "by heads, unfused", by_heads.ours_unfused)]
-        for of, name, step in sides:
+        contenders = [(d, name, step) for name, step in contenders_of(d).items()]
+        contenders += [(by_heads, "by heads", by_heads.fused), (by_heads, "by heads, unfused", by_heads.ours_unfused)]
+        for of, name, step in contenders:
             if problem := of.check(step(0), 0):
                 raise SystemExit(f"{name}: {problem}")
         if world.pe == 0:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from harness import CACHE_BYTES, Bench, Side, compiled, session
+from harness import CACHE_BYTES, Bench, Contender, compiled, session
 from moe_slices import differs
 
 from triton_dist.kernels.device import gpu, sms
@@ -91,18 +91,18 @@ class Case:
         return y
 
 
-def sides_of(case: Case, candidates: bool) -> dict[str, Side]:
+def contenders_of(case: Case, candidates: bool) -> dict[str, Contender]:
     rows, shape = case.a.shape[0], case.shape
-    sides: dict[str, Side] = {}
+    contenders: dict[str, Contender] = {}
     chosen = cut_for(max(16, int(triton.next_power_of_2(rows))), shape.n, 2, sms())
     if not shape.normed or rows <= MAX_ROWS_OF_NORM:
-        sides["ours"] = case.ours
+        contenders["ours"] = case.ours
         for cut in CUTS if candidates else ():
             if cut != chosen and triton.cdiv(shape.n, cut.block_n) <= 3 * sms():
-                sides[named(cut)] = partial(case.ours, cut=cut)
+                contenders[named(cut)] = partial(case.ours, cut=cut)
     compile_ = compiled(case.by_torch)
-    sides["torch.compile"] = lambda i: compile_(case.weights[i])
-    return sides
+    contenders["torch.compile"] = lambda i: compile_(case.weights[i])
+    return contenders
 
 
 def named(cut: Cut) -> str:
@@ -120,7 +120,7 @@ def measure(bench: Bench, shape: Shape, rows: list[int], memory: float, candidat
         expected = [case.by_torch(weight) for weight in weights]
         title = f"{shape.name}, {m} x {shape.k} x {shape.n}"
         bench.compare(
-            title, sides_of(case, candidates), check=lambda y, i, expected=expected: differs(y, expected[i]),
+            title, contenders_of(case, candidates), check=lambda y, i, expected=expected: differs(y, expected[i]),
             sets=sets, bound=bound,
         )  # fmt: skip
         if shape.normed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from harness import Side
+from harness import Contender
 
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.fp8 import SCALE_BLOCK, BlockScales, RowScales
@@ -12,7 +12,7 @@ from triton_dist.kernels.gemm.operands import Operands
 
 __all__ = [
     "FP8",
-    "dense_sides",
+    "dense_contenders",
     "dequantised",
     "of_a_for_torch",
     "of_b_for_torch",
@@ -50,7 +50,7 @@ def dequantised(x: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return scales * x.float()
 
 
-def dense_sides(a: Scaled, b: Scaled, form: str, out: torch.Tensor) -> dict[str, Side]:
+def dense_contenders(a: Scaled, b: Scaled, form: str, out: torch.Tensor) -> dict[str, Contender]:
     """[R, K] times one matrix, which is given as its transpose [N, K], with the scales of both."""
     matrix = b[0].t()
     if form == "rows":

@@ -20,7 +20,7 @@ os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "12G")
 
 import torch
 import torch.distributed as dist
-from harness import Bench, Side, session
+from harness import Bench, Contender, session
 
 import triton_dist
 from triton_dist import kernels
@@ -105,12 +105,12 @@ def torch_native_asked_for() -> Iterator[None]:
         del os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"]
 
 
-def algorithms(function: Callable[..., torch.Tensor], names: Any, wanted: bool, *args: Any) -> dict[str, Side]:
+def algorithms(function: Callable[..., torch.Tensor], names: Any, wanted: bool, *args: Any) -> dict[str, Contender]:
     """Our function as it chooses by itself and, if wanted, each of its algorithms."""
-    sides: dict[str, Side] = {"ours": lambda i: function(*args)}
+    contenders: dict[str, Contender] = {"ours": lambda i: function(*args)}
     for name in names if wanted else ():
-        sides[f"ours, {name}"] = partial(lambda name, i: function(*args, algorithm=name), name)
-    return sides
+        contenders[f"ours, {name}"] = partial(lambda name, i: function(*args, algorithm=name), name)
+    return contenders
 
 
 def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
@@ -125,12 +125,12 @@ def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: 
         dist.all_gather_into_tensor(gathered, gemm(a, b))
         return gathered.permute(1, 0, 2)
 
-    sides = {"NCCL + cuBLAS": nccl, **algorithms(kernels.gemm_all_scatter, ALGORITHMS, wanted, a, b, out)}
+    contenders = {"NCCL + cuBLAS": nccl, **algorithms(kernels.gemm_all_scatter, ALGORITHMS, wanted, a, b, out)}
     wire = m * (n // n_pes) * 2 * (n_pes - 1) / rate
     bound = max(bench.time_alone(lambda: gemm(a, b)), wire)
     bench.compare(
         f"gemm_all_scatter{kind()} M={m} N={n} K={k}",
-        sides,
+        contenders,
         check=lambda r, i: compared(r, exact, k, 1),
         calls=calls_for(bound),
         bound=bound,
@@ -165,14 +165,14 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
             return torch_fused(i)
 
     names = [name for name in ALGORITHMS if possible(name, m)]
-    sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
+    contenders = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
     if operand_dtype == BF16 and 2048 < m <= 4096:  # else it makes no difference
-        sides["torch fused, native"] = torch_native
-    sides |= algorithms(kernels.all_gather_gemm, names, wanted, a, b, out)
+        contenders["torch fused, native"] = torch_native
+    contenders |= algorithms(kernels.all_gather_gemm, names, wanted, a, b, out)
     bound = max(bench.time_alone(lambda: gemm(whole, b)), m // n_pes * k * a.itemsize * (n_pes - 1) / rate)
     bench.compare(
         f"all_gather_gemm{kind()} M={m} K={k} N/PE={n // n_pes}",
-        sides,
+        contenders,
         check=lambda r, i: compared(r, exact, k, 1),
         calls=calls_for(bound),
         bound=bound,
@@ -214,22 +214,22 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
             use_fast_accum=True,
         )
 
-    sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
+    contenders: dict[str, Contender] = {"NCCL + cuBLAS": nccl}
     if all_reduce:
-        sides |= torch_all_reduces(a, b, group)
+        contenders |= torch_all_reduces(a, b, group)
     else:
-        sides["torch fused"] = torch_fused
+        contenders["torch fused"] = torch_fused
     module = modules.gemm_all_reduce if all_reduce else modules.gemm_reduce_scatter
     names = [name for name in module.ALGORITHMS if possible(name, m)]
     function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
-    sides |= algorithms(function, names, wanted, a, b, out)
+    contenders |= algorithms(function, names, wanted, a, b, out)
     wire = m / n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
     bound = max(bench.time_alone(lambda: gemm(a, b)), wire)
     expected = exact if all_reduce else exact[mine]
     bench.compare(
         f"{function.__name__}{kind()} M={m} K/PE={k // n_pes} N={n}",
-        sides,
+        contenders,
         check=lambda r, i: compared(r, expected, k, n_pes),
         calls=calls_for(bound),
         bound=bound,
@@ -238,7 +238,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         triton_dist.free(out)
 
 
-def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str, Side]:
+def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str, Contender]:
     """cuBLAS, and torch's all-reduces in symmetric memory."""
     import torch.distributed._symmetric_memory as symm_mem
 

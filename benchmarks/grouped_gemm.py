@@ -25,8 +25,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from fp8_operands import FP8, dense_sides, dequantised, quantised_matrix, quantised_rows
-from harness import Bench, Entry, Side, session
+from fp8_operands import FP8, dense_contenders, dequantised, quantised_matrix, quantised_rows
+from harness import Bench, Contender, Entry, session
 from moe_slices import differs
 
 from triton_dist.kernels import moe
@@ -197,31 +197,31 @@ def torch_name(form: str) -> str:
     return "torch._grouped_mm" if form == "none" else "torch._scaled_grouped_mm"
 
 
-def sides_of(case: Case, candidates: bool) -> dict[str, Side]:
-    sides: dict[str, Side] = {"ours": case.ours, torch_name(case.form): case.by_torch}
+def contenders_of(case: Case, candidates: bool) -> dict[str, Contender]:
+    contenders: dict[str, Contender] = {"ours": case.ours, torch_name(case.form): case.by_torch}
     if case.form != "none":
-        sides["ours, portable"] = partial(case.portable, False)
+        contenders["ours, portable"] = partial(case.portable, False)
     if candidates:
         average = case.a.shape[0] // case.shape.experts
         of_blocks = case.form == "blocks"
         for config in CONFIGS if hopper.fits_grouped(case.a, case.b, case.out, case.form) else ():
             if (config.block_m > 64 or average <= 512) and not (of_blocks and config.block_n > 128):
                 name = f"ours, {config.block_m} x {config.block_n}, {config.stages} stages"
-                sides[name] = partial(case.with_config, replace(config, of_blocks=of_blocks))
+                contenders[name] = partial(case.with_config, replace(config, of_blocks=of_blocks))
         for tile in TILES:
             if average <= 2 * tile.block_m and not (of_blocks and tile.block_k != 128):  # a block has one scale
                 name = "ours, portable, " + " ".join(map(str, tile))
-                sides[name] = partial(case.with_tile, tile)
-    return sides
+                contenders[name] = partial(case.with_tile, tile)
+    return contenders
 
 
-def swiglu_sides_of(case: Case) -> dict[str, Side]:
-    sides: dict[str, Side] = {
+def swiglu_contenders_of(case: Case) -> dict[str, Contender]:
+    contenders: dict[str, Contender] = {
         "ours": case.with_swiglu,
         "ours, two kernels": case.then_swiglu,
         f"{torch_name(case.form)}, silu, product": case.by_torch_with_swiglu,
     }
-    return sides if case.form == "none" else sides | {"ours, portable": partial(case.portable, True)}
+    return contenders if case.form == "none" else contenders | {"ours, portable": partial(case.portable, True)}
 
 
 def matrices(shape: Shape, device: torch.device, form: str = "none") -> Matrices:
@@ -263,10 +263,10 @@ def measure_dense(bench: Bench, case: Case, title: str, entry: Entry) -> None:
     else:
         expected = (case.exact_rows() @ case.matrices.exact(0)).to(case.out.dtype)
         b = case.b[0].t(), case.matrices.of_expert(0)
-        sides = dense_sides((case.a, case.a_scales), b, case.form, case.out)
-        found = bench.compare(f"{title}, one matrix", sides, check=lambda y, _: differs(y, expected), calls=4)
+        contenders = dense_contenders((case.a, case.a_scales), b, case.form, case.out)
+        found = bench.compare(f"{title}, one matrix", contenders, check=lambda y, _: differs(y, expected), calls=4)
         if found.timings:
-            name = min(found.timings, key=lambda side: found.timings[side].median)
+            name = min(found.timings, key=lambda contender: found.timings[contender].median)
             dense, best = found.timings[name].median, "ours" if "ours" in entry.timings else None
     if dense is not None:
         of_dense = "" if best is None else f"; of its rate {dense / entry.timings[best].median:.2f} ({best})"
@@ -293,7 +293,7 @@ def measure(
             bound = max(case.nbytes() / memory, case.flops() / flops)
             title = f"{shape.name}, {shape.experts} x {shape.inner} x {shape.columns}{what}, {n} rows {kind}"
             entry = bench.compare(
-                title, sides_of(case, candidates), check=lambda y, _, expected=expected: differs(y, expected),
+                title, contenders_of(case, candidates), check=lambda y, _, expected=expected: differs(y, expected),
                 calls=4, bound=bound,
             )  # fmt: skip
             measure_dense(bench, case, title, entry)
@@ -301,7 +301,7 @@ def measure(
                 gate, up = expected.float().chunk(2, dim=-1)
                 expected = (torch.nn.functional.silu(gate) * up).bfloat16()
                 bench.compare(
-                    f"{title}, SwiGLU", swiglu_sides_of(case),
+                    f"{title}, SwiGLU", swiglu_contenders_of(case),
                     check=lambda y, _, expected=expected: differs(y, expected), calls=4,
                 )  # fmt: skip
 

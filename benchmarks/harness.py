@@ -13,8 +13,8 @@
         bench.compare("all_gather 8 KB", {"ours": step, "NCCL": other}, check=check, sets=8, bound=seconds)
         bench.save("benchmarks/results/collectives.json")
 
-A side is a function of the number of a set of buffers, which returns its result there. A name that begins with "ours"
-is ours; all others are peers.
+A contender is a function of the number of a set of buffers, which returns its result there. A name that begins with
+"ours" is ours; all others are peers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WARM_UP_SECONDS = 0.15
 ROUNDS = 9
 CACHE_BYTES = 128 << 20  # more than any GPU's L2
 
-Side = Callable[[int], torch.Tensor]
+Contender = Callable[[int], torch.Tensor]
 Check = Callable[[torch.Tensor, int], "str | None"]
 
 
@@ -62,25 +62,25 @@ class Timing:
 
 @dataclass
 class Entry:
-    """What was compared, and how long each side took."""
+    """What was compared, and how long each contender took."""
 
     title: str
     bound: float | None
     """Microseconds that no one can be faster than, if known."""
     timings: dict[str, Timing] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
-    """Why a side was not timed."""
+    """Why a contender was not timed."""
     alone: dict[str, float] = field(default_factory=dict)
     """Microseconds of what computes something else and was timed apart, to compare with."""
 
     def best(self, *, ours: bool) -> str | None:
-        """The fastest side that is ours, or that is not."""
+        """The fastest contender that is ours, or that is not."""
         names = [name for name in self.timings if name.startswith("ours") == ours]
         return min(names, key=lambda name: self.timings[name].median, default=None)
 
     @property
     def ratio(self) -> float | None:
-        """Our time by the best peer's; below one we are faster. "ours" counts if there is a side of just that name."""
+        """Our time by the best peer's; below one we are faster. "ours" counts if a contender has just that name."""
         ours, peer = "ours" if "ours" in self.timings else self.best(ours=True), self.best(ours=False)
         return self.timings[ours].median / self.timings[peer].median if ours and peer else None
 
@@ -161,7 +161,7 @@ class Bench:
     def compare(
         self,
         title: str,
-        sides: dict[str, Side],
+        contenders: dict[str, Contender],
         *,
         check: Check,
         sets: int = 1,
@@ -170,23 +170,23 @@ class Bench:
         fresh: Callable[[], None] | None = None,
         rounds: int = ROUNDS,
     ) -> Entry:
-        """Check and time the sides against each other. *Collective.*
+        """Check and time the contenders against each other. *Collective.*
 
         Args:
             title: what is computed, and of what size.
-            sides: ``step(i)`` works on set ``i`` of the buffers and returns its result; a CUDA graph can capture it
-                once it has run. One that raises is listed as absent.
+            contenders: ``step(i)`` works on set ``i`` of the buffers and returns its result; a CUDA graph can capture
+                it once it has run. One that raises is listed as absent.
             check: what is wrong with a result of set ``i``, or None.
             sets: how many sets of buffers there are; the more, the less the L2 cache helps.
             calls: how many calls a graph has, by default one for each set.
             bound: seconds of one call that no one can be faster than.
-            fresh: restores inputs that a side works on in place; called before every replay. ``calls`` must be ``sets``
-                then.
+            fresh: restores inputs that a contender works on in place; called before every replay. ``calls`` must be
+                ``sets`` then.
         """
         assert fresh is None or calls in (None, sets), "a call in place would find what an earlier one left"
         entry = Entry(title, None if bound is None else bound * 1e6)
         graphs: dict[str, torch.cuda.CUDAGraph] = {}
-        for name, step in sides.items():
+        for name, step in contenders.items():
             graph, reason = self._prepare(step, check, sets, calls or sets, fresh)
             if graph is None:
                 entry.absent[name] = reason
@@ -276,9 +276,9 @@ class Bench:
             self._progress.close()
 
     def _prepare(
-        self, step: Side, check: Check, sets: int, calls: int, fresh: Callable[[], None] | None
+        self, step: Contender, check: Check, sets: int, calls: int, fresh: Callable[[], None] | None
     ) -> tuple[torch.cuda.CUDAGraph | None, str]:
-        """The captured side, once it has computed the right thing; or why there is none, the same on every PE."""
+        """The captured contender, once it has computed the right thing; or why there is none, the same on every PE."""
 
         def attempt(action: Callable[[], str | None]) -> str:
             self.settle()
@@ -359,7 +359,7 @@ class Bench:
         torch.cuda.synchronize()
 
 
-def capture(step: Side, sets: int, calls: int) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
+def capture(step: Contender, sets: int, calls: int) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
     """A graph of calls that go round the sets, and the results of the first round."""
     for i in range(min(sets, 2)):
         step(i)

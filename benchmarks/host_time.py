@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 benchmarks/host_time.py [--rounds N] [--save FILE]
 
 Calls are eager, with the launch checks on. What is timed is how long the host takes to put a call on the stream: the
-median of rounds of so few calls that the stream takes them without waiting, on the slowest PE. Sides take turns.
+median of rounds of so few calls that the stream takes them without waiting, on the slowest PE. Contenders take turns.
 
 With TRITON_DIST_ALLOW_SHARED_GPU=1 it runs on one GPU, too, without NCCL, which refuses that: the host does the same
 work for a call, whichever PE has the GPU meanwhile.
@@ -72,7 +72,7 @@ def by_python(bench: Bench) -> dict[str, Call]:
     few, b = torch.zeros(16, 512, dtype=BF16, device=device), torch.zeros(512, 512, dtype=BF16, device=device)
     few_out = triton_dist.zeros(16, 512, dtype=BF16)
     large, all_large = triton_dist.zeros(1 << 20, dtype=BF16), triton_dist.zeros(n_pes << 20, dtype=BF16)
-    sides: dict[str, Call] = {
+    contenders: dict[str, Call] = {
         "by Python all_reduce, 8 KiB, out=": lambda: kernels.all_reduce(x, out=y, group=group),
         "by Python all_gather, 8 KiB": lambda: kernels.all_gather(gathered, x, group=group),
         "by Python gemm_all_reduce, 16 rows, fused": lambda: kernels.gemm_all_reduce(
@@ -85,10 +85,10 @@ def by_python(bench: Bench) -> dict[str, Call]:
             all_large, large, algorithm="copy_engine", group=group
         ),
     }
-    for call in sides.values():
+    for call in contenders.values():
         call()  # the first one asks the environment
     del os.environ["TRITON_DIST_NATIVE_CALLS"]
-    return sides
+    return contenders
 
 
 def gemms(bench: Bench) -> dict[str, Call]:
@@ -102,7 +102,7 @@ def gemms(bench: Bench) -> dict[str, Call]:
     few_out, few_own = triton_dist.zeros(16, n, dtype=BF16), matrix(16 // n_pes, n)
     out, wide = triton_dist.zeros(rows, n, dtype=BF16), triton_dist.zeros(rows, n * n_pes, dtype=BF16)
     mine, product = a[: rows // n_pes], matrix(rows, n)
-    sides: dict[str, Call] = {
+    contenders: dict[str, Call] = {
         "ours gemm_all_reduce, 16 rows, fused": lambda: kernels.gemm_all_reduce(few, b, few_out, algorithm="fused"),
         "ours gemm_all_reduce, 16 rows, bulk_synchronous": lambda: kernels.gemm_all_reduce(
             few, b, few_out, algorithm="bulk_synchronous"
@@ -124,7 +124,7 @@ def gemms(bench: Bench) -> dict[str, Call]:
         ),
     }
     if 16 % n_pes == 0:
-        sides["ours gemm_reduce_scatter, 16 rows, fused"] = lambda: kernels.gemm_reduce_scatter(
+        contenders["ours gemm_reduce_scatter, 16 rows, fused"] = lambda: kernels.gemm_reduce_scatter(
             few, b, few_own, algorithm="fused"
         )
 
@@ -132,7 +132,7 @@ def gemms(bench: Bench) -> dict[str, Call]:
         torch.mm(a, b, out=product)
         dist.all_reduce(product)
 
-    return sides | {
+    return contenders | {
         "cuBLAS, local GEMM": lambda: torch.mm(a, b, out=product),
         "cuBLAS and NCCL all_reduce": matmul_and_all_reduce,
     }
@@ -225,10 +225,10 @@ def host_seconds(call: Call) -> float:
     return took / CALLS
 
 
-def usable(bench: Bench, sides: dict[str, Call]) -> dict[str, Call]:
-    """The sides that run here, warmed up; says why others do not."""
+def usable(bench: Bench, contenders: dict[str, Call]) -> dict[str, Call]:
+    """The contenders that run here, warmed up; says why others do not."""
     found = {}
-    for name, call in sides.items():
+    for name, call in contenders.items():
         problem = ""
         try:
             for _ in range(WARM_UP):
@@ -246,27 +246,27 @@ def usable(bench: Bench, sides: dict[str, Call]) -> dict[str, Call]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", metavar="FILE", type=Path, help="write the figures as JSON")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each side is timed")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each contender is timed")
     arguments = parser.parse_args()
     with session("host_time", shared=True) as bench:
         why_not = native_calls.why_not()
         bench.say(f"calls that were made before are repeated by {f'Python: {why_not}' if why_not else 'C++'}")
-        sides = collectives(bench) | gemms(bench) | decoding(bench) | experts(bench) | operators(bench)
-        sides |= {} if why_not else by_python(bench)
+        contenders = collectives(bench) | gemms(bench) | decoding(bench) | experts(bench) | operators(bench)
+        contenders |= {} if why_not else by_python(bench)
         if bench.shared:
-            sides = {name: call for name, call in sides.items() if "NCCL" not in name}
-        sides = usable(bench, sides)
+            contenders = {name: call for name, call in contenders.items() if "NCCL" not in name}
+        contenders = usable(bench, contenders)
         try:
             theirs = of_torch(bench)
         except Exception as error:
             theirs, problem = {}, f"{type(error).__name__}: {error}"
             bench.say(f"    torch's operators: {problem[:160]}")
-        sides |= usable(bench, theirs)
-        names, times = list(sides), {name: [] for name in sides}
+        contenders |= usable(bench, theirs)
+        names, times = list(contenders), {name: [] for name in contenders}
         for round_ in range(arguments.rounds):
             first = round_ % len(names)
             for name in names[first:] + names[:first]:
-                times[name].append(host_seconds(sides[name]))
+                times[name].append(host_seconds(contenders[name]))
         slowest = torch.tensor([times[name] for name in names], device="cpu" if bench.shared else bench.world.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         figures = {name: row.median().item() * 1e6 for name, row in zip(names, slowest.cpu(), strict=True)}

@@ -1,4 +1,4 @@
-"""Traces of what each side of a comparison does on the GPU, by torch.profiler: tables of kernels, and one picture."""
+"""Traces of what each contender does on the GPU, by torch.profiler: tables of kernels, and one picture."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ COLOURS = {"communication": "tab:orange", "GEMM": "tab:blue", "attention": "tab:
 def trace_layers(steps: dict[str, Callable[[], Any]], folder: Path, world: Any) -> str:
     """Trace a CUDA graph of ``CALLS`` calls of each step; the tables of PE 0's kernels. *Collective.*
 
-    PE 0 writes ``folder/<side>.json``, which Perfetto opens, the tables as ``folder/layer.txt``, and a picture of the
-    second call of each side, ``folder/layer.svg``. A side that cannot run here is left out. In the CPU world each step
-    runs once, the traces are the CPU's, and there is no picture.
+    PE 0 writes ``folder/<contender>.json``, which Perfetto opens, the tables as ``folder/layer.txt``, and a picture of
+    the second call of each contender, ``folder/layer.svg``. A contender that cannot run here is left out. In the CPU
+    world each step runs once, the traces are the CPU's, and there is no picture.
     """
     on_gpu = world.device.type == "cuda"
     kind = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
@@ -121,12 +121,12 @@ def launches(kernels: Sequence[Kernel], calls: int) -> list[Launches]:
     return sorted(found.values(), key=lambda of: of.begins[0])
 
 
-def table(side: str, kernels: Sequence[Kernel], calls: int) -> str:
+def table(contender: str, kernels: Sequence[Kernel], calls: int) -> str:
     """The kernels of a call in their order: µs, share of the call, and µs before it in which nothing ran; medians."""
     found = launches(kernels, calls)
     rows = [(of.name, median(of.durations), median(of.gaps)) for of in found]
     total = sum(duration + gap for _, duration, gap in rows)
-    lines = [f"{side}: {len(rows)} kernels, {total:.1f} µs a call", "        µs  share    gap  kernel"]
+    lines = [f"{contender}: {len(rows)} kernels, {total:.1f} µs a call", "        µs  share    gap  kernel"]
     lines += [f"  {us:8.1f} {us / total:6.1%} {gap:6.1f}  {name[:100]}" for name, us, gap in rows]
     gaps = sum(gap for *_, gap in rows)
     return "\n".join([*lines, f"  {gaps:8.1f} {gaps / max(total, 1e-9):6.1%}         nothing runs"])
@@ -150,20 +150,22 @@ def kernels_of(trace: Path, *, by_the_clock: bool = False) -> list[Kernel]:
     return [(e["name"], int(e["args"]["stream"]), e["ts"] - first, e["dur"]) for e in found]
 
 
-def picture(sides: dict[str, list[Kernel]], path: Path) -> None:
-    """Draw a row for each side and stream, all on one axis of time."""
+def picture(contenders: dict[str, list[Kernel]], path: Path) -> None:
+    """Draw a row for each contender and stream, all on one axis of time."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    rows = [(side, stream) for side, kernels in sides.items() for stream in sorted({k[1] for k in kernels})]
+    rows = [
+        (contender, stream) for contender, kernels in contenders.items() for stream in sorted({k[1] for k in kernels})
+    ]
     figure, axes = pyplot.subplots(figsize=(12, 0.9 + 0.4 * max(1, len(rows))))
-    for y, (side, stream) in enumerate(rows):
-        for name, of, begin, duration in sides[side]:
+    for y, (contender, stream) in enumerate(rows):
+        for name, of, begin, duration in contenders[contender]:
             if of == stream:
                 axes.barh(y, duration, left=begin, color=COLOURS[kind_of(name)], edgecolor="white", linewidth=0.3)
-    axes.set_yticks(range(len(rows)), [f"{side}, stream {stream}" for side, stream in rows])
+    axes.set_yticks(range(len(rows)), [f"{contender}, stream {stream}" for contender, stream in rows])
     axes.invert_yaxis()
     axes.set_xlabel("µs")
     patches = [pyplot.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS.values()]

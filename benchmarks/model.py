@@ -1,7 +1,7 @@
 """A decoder of Qwen3's shape, tensor-parallel: our parallel styles against PyTorch's and Hugging Face's.
 
     torchrun --nproc-per-node 2 benchmarks/model.py [--config qwen3-32b] [--layers 8] [--kind decode] [--save FILE]
-        [--trace FOLDER] [--only layer whole] [--batch 1 32] [--sides ours torch]
+        [--trace FOLDER] [--only layer whole] [--batch 1 32] [--contenders ours torch]
 
 The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
 parallelism, compiled and eager; all of them with one set of weights. "ours, fused" is qwen3.FusedPrefill and
@@ -16,9 +16,10 @@ exchanges the tokens (model_experts.py). "40 SMs" is FusedPrefill with so many S
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model (`--only whole`: all of its layers without `--layers`); tokens/s are the whole
   model's.
-- `--kind`, `--batch` and `--sides` run parts alone. Hugging Face's model, which takes long to build, is for its side.
-- --trace traces a layer's prefill, and its decode of 1 and 32 sequences, in a CUDA graph: for each side a Chrome trace
-  (Perfetto opens it) and a table of its kernels, and one picture. `--only --trace FOLDER` does nothing else.
+- `--kind`, `--batch` and `--contenders` run parts alone. Hugging Face's model, which takes long to build, is for its
+  contender.
+- --trace traces a layer's prefill, and its decode of 1 and 32 sequences, in a CUDA graph: for each contender a Chrome
+  trace (Perfetto opens it) and a table of its kernels, and one picture. `--only --trace FOLDER` does nothing else.
 
 In the CPU world nothing is timed: a tiny model runs through the same code, and what needs GPUs is listed as such.
 """
@@ -72,15 +73,15 @@ Cases = Sequence[tuple[str, int, int]]
 
 
 class Checks:
-    """A benchmark's place in the CPU world: every side runs once and is checked, none is timed."""
+    """A benchmark's place in the CPU world: every contender runs once and is checked, none is timed."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
         self.entries: list[Entry] = []
 
-    def compare(self, title: str, sides: dict[str, Any], *, check: Callable[..., str | None], **_: Any) -> Entry:
+    def compare(self, title: str, contenders: dict[str, Any], *, check: Callable[..., str | None], **_: Any) -> Entry:
         entry = Entry(title, None)
-        for name, step in sides.items():
+        for name, step in contenders.items():
             try:
                 problem = check(step(0), 0)
             except NotImplementedError as error:
@@ -233,7 +234,7 @@ def async_tensor_parallel(module: torch.nn.Module, mesh: Any) -> Step:
 
 
 def unavailable(reason: str) -> Step:
-    """A side that cannot run here."""
+    """A contender that cannot run here."""
 
     def step(*args: Any) -> torch.Tensor:
         raise NotImplementedError(reason)
@@ -335,9 +336,9 @@ def part_of(models: Models, logits: torch.Tensor) -> torch.Tensor:
     return logits.chunk(models.world.n_pes, -1)[models.world.pe]
 
 
-def chosen(sides: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The sides whose names begin with one of these."""
-    return {name: side for name, side in sides.items() if name.startswith(tuple(names))}
+def chosen(contenders: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The contenders whose names begin with one of these."""
+    return {name: contender for name, contender in contenders.items() if name.startswith(tuple(names))}
 
 
 def whole_model(
@@ -358,15 +359,15 @@ def whole_model(
                 expected = models.sharded["torch", sequence](tokens, cache, position).clone()
         with planned(models.sharded["torch", sequence]):
             models.sharded["torch", sequence](tokens, cache, position)
-        sides: dict[str, Any] = {
+        contenders: dict[str, Any] = {
             name: lambda i, step=step, inputs=(tokens, cache, position): step(*inputs)
             for name, step in models.steps(sequence).items()
         }
-        sides["Hugging Face"] = hugging_face_side(models, peer, absent, kind, tokens)
-        sides = chosen(sides, names)
+        contenders["Hugging Face"] = hugging_face_contender(models, peer, absent, kind, tokens)
+        contenders = chosen(contenders, names)
         entry = bench.compare(
             f"{kind}, {tokens.numel()} tokens",
-            sides,
+            contenders,
             check=lambda r, i, e=expected: differs(r, e, models.limit),
             calls=1,
         )
@@ -374,17 +375,19 @@ def whole_model(
         bench.say("    tokens/s: " + "; ".join(rates) if entry.timings else "")
 
 
-def hugging_face_side(models: Models, peer: HuggingFace | None, absent: str, kind: str, tokens: torch.Tensor) -> Any:
+def hugging_face_contender(
+    models: Models, peer: HuggingFace | None, absent: str, kind: str, tokens: torch.Tensor
+) -> Any:
     made: list[Callable[[torch.Tensor], torch.Tensor]] = []
 
-    def side(i: int) -> torch.Tensor:
+    def contender(i: int) -> torch.Tensor:
         if peer is None:
             raise NotImplementedError(absent)
         if not made:
             made.append(peer.prefill if kind == "prefill" else peer.decode(len(tokens)))
         return part_of(models, made[0](tokens))
 
-    return side
+    return contender
 
 
 def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tuple[dict[str, Step], torch.Tensor]:
@@ -424,10 +427,10 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
 def layer_alone(bench: Any, models: Models, cases: Cases, names: Sequence[str]) -> None:
     for kind, batch, length in cases:
         steps, expected = layer_steps(models, kind == "prefill", batch, length)
-        sides = {name: lambda i, step=step: step() for name, step in chosen(steps, names).items()}
+        contenders = {name: lambda i, step=step: step() for name, step in chosen(steps, names).items()}
         bench.compare(
             f"a layer's {kind}, {batch * length} tokens",
-            sides,
+            contenders,
             check=lambda r, i, e=expected: differs(r, e, models.limit),
             calls=4,
         )
@@ -440,31 +443,33 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=("layer", "whole"), default=("layer", "whole"))
     parser.add_argument("--kind", nargs="+", choices=("prefill", "decode"), default=("prefill", "decode"))
     parser.add_argument("--batch", nargs="+", type=int, choices=BATCHES, default=BATCHES, help="sequences of decode")
-    parser.add_argument("--sides", nargs="+", default=[""], help='what names of sides begin with, as "ours" or "torch"')
+    parser.add_argument(
+        "--contenders", nargs="+", default=[""], help='what names of contenders begin with, as "ours" or "torch"'
+    )
     parser.add_argument("--save", help="write JSON to this file")
     parser.add_argument("--trace", type=Path, help="write traces of a layer to this folder")
     args = parser.parse_args()
     config = CONFIGS[args.config]
     config = dataclasses.replace(config, layers=args.layers or config.layers)
-    torch._dynamo.config.recompile_limit = 64  # the same functions are compiled for every side
+    torch._dynamo.config.recompile_limit = 64  # the same functions are compiled for every contender
     cases = [case for case in CASES if case[0] in args.kind and (case[0] == "prefill" or case[1] in args.batch)]
     count = len(cases) * len(args.only)
     opened: Any = checks() if SMALL else session(f"model {args.config}", total=count)
     with opened as bench, torch.no_grad():
         models = Models(bench.world, config)
         if "layer" in args.only:
-            layer_alone(bench, models, cases, args.sides)
+            layer_alone(bench, models, cases, args.contenders)
         for kind, batch, length in [case for case in TRACED if case in cases] if args.trace else ():
             steps, _ = layer_steps(models, kind == "prefill", batch, length)
-            found = trace_layers(chosen(steps, args.sides), args.trace / f"{kind}-{batch}", bench.world)
+            found = trace_layers(chosen(steps, args.contenders), args.trace / f"{kind}-{batch}", bench.world)
             bench.say(f"a layer's {kind}, {batch * length} tokens\n{found}")
         if "whole" in args.only:
             peer, absent = None, ""
             try:
-                peer = HuggingFace(models) if chosen({"Hugging Face": None}, args.sides) else None
+                peer = HuggingFace(models) if chosen({"Hugging Face": None}, args.contenders) else None
             except Exception as error:
                 absent = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
-            whole_model(bench, models, cases, peer, absent, args.sides)
+            whole_model(bench, models, cases, peer, absent, args.contenders)
         if args.save and isinstance(bench, Bench):
             bench.save(args.save)
 

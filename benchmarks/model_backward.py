@@ -1,7 +1,7 @@
 """A training step of a layer of Qwen3's shape, and how long torch.compile takes: our parallel styles against PyTorch's.
 
     torchrun --nproc-per-node 2 benchmarks/model_backward.py [--config qwen3-8b qwen3-32b] [--only step compile]
-        [--sides ours torch] [--tokens 8192] [--save FILE]
+        [--contenders ours torch] [--tokens 8192] [--save FILE]
 
 The layer is that of examples/qwen3.py with a sharded sequence: by our styles, by torch's own (NCCL), and by these and
 torch's async tensor parallelism. Each has its own copy of the same weights.
@@ -12,8 +12,8 @@ torch's async tensor parallelism. Each has its own copy of the same weights.
   gradients, of the slowest PE; graphs and graph breaks, which are counted without `fullgraph=True`. Kernels are
   compiled before that, by an eager step, and inductor's caches are off.
 
-Each configuration, part and side can be run alone. In the CPU world nothing is timed: a tiny layer runs through the
-same code.
+Each configuration, part and contender can be run alone. In the CPU world nothing is timed: a tiny layer runs through
+the same code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 TOKENS = 8 if SMALL else 8192
-SIDES = "ours", "ours, eager", "torch, NCCL", "torch, NCCL, eager", "torch, async TP"
+CONTENDERS = "ours", "ours, eager", "torch, NCCL", "torch, NCCL, eager", "torch, async TP"
 PARTS = "step", "compile"
 
 Forward = Callable[..., torch.Tensor]
@@ -65,21 +65,21 @@ class Layer:
         self.of_x = expected[0].chunk(n_pes, 1)[world.pe].clone()
         self.of_weights = {name: g for (name, _), g in zip(whole.named_parameters(), expected[1:], strict=True)}
 
-    def forward(self, side: str) -> Forward:
-        """A side's layer: compiled, or as it is."""
-        layer = self.layers[side.partition(",")[0]]
-        if side == "torch, async TP":
+    def forward(self, contender: str) -> Forward:
+        """A contender's layer: compiled, or as it is."""
+        layer = self.layers[contender.partition(",")[0]]
+        if contender == "torch, async TP":
             return async_tensor_parallel(layer, self.mesh)
-        return layer if SMALL or side.endswith("eager") else torch.compile(layer, fullgraph=True, dynamic=False)
+        return layer if SMALL or contender.endswith("eager") else torch.compile(layer, fullgraph=True, dynamic=False)
 
-    def gradients(self, side: str, forward: Forward) -> tuple[torch.Tensor, ...]:
+    def gradients(self, contender: str, forward: Forward) -> tuple[torch.Tensor, ...]:
         """Of the input's rows of this PE, and of the weights."""
-        weights = self.layers[side.partition(",")[0]].parameters()
+        weights = self.layers[contender.partition(",")[0]].parameters()
         return torch.autograd.grad(forward(self.x, self.rope, None, None), (self.x, *weights), self.grad)
 
-    def wrong_weights(self, side: str, forward: Forward) -> str:
+    def wrong_weights(self, contender: str, forward: Forward) -> str:
         """Which gradient of a weight is wrong, if one is. *Collective.*"""
-        found = self.gradients(side, forward)[1:]
+        found = self.gradients(contender, forward)[1:]
         for (name, expected), gradient in zip(self.of_weights.items(), found, strict=True):
             full = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
             if problem := differs(full, expected, LIMIT):
@@ -87,57 +87,57 @@ class Layer:
         return ""
 
 
-def time_steps(bench: Any, layer: Layer, title: str, sides: list[str]) -> None:
-    made = {side: layer.forward(side) for side in sides}
+def time_steps(bench: Any, layer: Layer, title: str, contenders: list[str]) -> None:
+    made = {contender: layer.forward(contender) for contender in contenders}
     wrong: dict[str, str] = {}
 
-    def step(side: str) -> torch.Tensor:
-        if side not in wrong:
-            wrong[side] = ""  # the gradients of weights are looked at in the first call
-            wrong[side] = layer.wrong_weights(side, made[side])
-        if wrong[side]:
-            raise AssertionError(wrong[side])
-        return layer.gradients(side, made[side])[0]
+    def step(contender: str) -> torch.Tensor:
+        if contender not in wrong:
+            wrong[contender] = ""  # the gradients of weights are looked at in the first call
+            wrong[contender] = layer.wrong_weights(contender, made[contender])
+        if wrong[contender]:
+            raise AssertionError(wrong[contender])
+        return layer.gradients(contender, made[contender])[0]
 
-    steps = {side: lambda i, side=side: step(side) for side in sides}
+    steps = {contender: lambda i, contender=contender: step(contender) for contender in contenders}
     bench.compare(title, steps, check=lambda found, i: differs(found, layer.of_x, LIMIT), calls=1)
-    for side, problem in wrong.items():
+    for contender, problem in wrong.items():
         if problem and hasattr(bench, "wrong"):
-            bench.wrong.append(f"{title}, {side}: {problem}")
+            bench.wrong.append(f"{title}, {contender}: {problem}")
 
 
-def time_compilations(bench: Any, layer: Layer, title: str, sides: list[str], *, training: bool) -> None:
-    """One side after the other, each from nothing."""
+def time_compilations(bench: Any, layer: Layer, title: str, contenders: list[str], *, training: bool) -> None:
+    """One contender after the other, each from nothing."""
     entry, told = Entry(title, None), []
-    for side in sides:
-        if side.endswith("eager"):
+    for contender in contenders:
+        if contender.endswith("eager"):
             continue
-        seconds, graphs, breaks, reason = compilation(layer, side, training=training)
+        seconds, graphs, breaks, reason = compilation(layer, contender, training=training)
         slowest = torch.tensor([seconds, breaks], dtype=torch.float64, device=layer.world.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         if reason:
-            entry.absent[side] = reason
+            entry.absent[contender] = reason
         else:
-            entry.timings[side] = Timing(*[slowest[0].item() * 1e6] * 3)
+            entry.timings[contender] = Timing(*[slowest[0].item() * 1e6] * 3)
             took = "" if SMALL else f" {slowest[0].item():.1f} s,"
-            told.append(f"{side}:{took} {graphs} graphs, {int(slowest[1].item())} graph breaks")
+            told.append(f"{contender}:{took} {graphs} graphs, {int(slowest[1].item())} graph breaks")
     entry.title += f" ({'; '.join(told)})" if told else ""
     bench.entries.append(entry)
-    bench.say("\n    ".join([title, *told, *(f"{side}: {reason}" for side, reason in entry.absent.items())]))
+    bench.say("\n    ".join([title, *told, *(f"{contender}: {reason}" for contender, reason in entry.absent.items())]))
 
 
-def compilation(layer: Layer, side: str, *, training: bool) -> tuple[float, int, int, str]:
+def compilation(layer: Layer, contender: str, *, training: bool) -> tuple[float, int, int, str]:
     """Seconds of the first call, graphs, graph breaks; and why there are none."""
-    module = layer.layers[side.partition(",")[0]]
+    module = layer.layers[contender.partition(",")[0]]
 
     def call(forward: Forward) -> None:
         if training:
-            layer.gradients(side, forward)
+            layer.gradients(contender, forward)
         else:
             with torch.no_grad():
                 forward(layer.x, layer.rope, None, None)
 
-    if SMALL and side == "torch, async TP":
+    if SMALL and contender == "torch, async TP":
         return 0.0, 0, 0, "torch's fused operators need CUDA"
     torch._dynamo.reset()
     counters.clear()
@@ -146,19 +146,19 @@ def compilation(layer: Layer, side: str, *, training: bool) -> tuple[float, int,
     try:
         began = time.perf_counter()
         with torch._inductor.config.patch(force_disable_caches=True):
-            call(compiled(layer, side, module))
+            call(compiled(layer, contender, module))
         finish(layer)
     except Exception as error:
         return 0.0, 0, 0, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
     return time.perf_counter() - began, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()), ""
 
 
-def compiled(layer: Layer, side: str, module: Forward) -> Forward:
+def compiled(layer: Layer, contender: str, module: Forward) -> Forward:
     """Where a graph break is no error."""
     if SMALL:
         return torch.compile(module, backend="aot_eager", dynamic=False)
     options = {}
-    if side == "torch, async TP":
+    if contender == "torch, async TP":
         import torch.distributed._symmetric_memory as symm_mem
 
         symm_mem.enable_symm_mem_for_group(layer.mesh.get_group().group_name)
@@ -177,24 +177,26 @@ def main() -> None:
     known = ["tiny"] if SMALL else ["qwen3-8b", "qwen3-32b"]
     parser.add_argument("--config", nargs="+", choices=tuple(qwen3.CONFIGS), default=known)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--sides", nargs="+", default=[""], help=f"what the names of sides begin with, of: {SIDES}")
+    parser.add_argument(
+        "--contenders", nargs="+", default=[""], help=f"what the names of contenders begin with, of: {CONTENDERS}"
+    )
     parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--save", help="write JSON to this file")
     args = parser.parse_args()
-    sides = [side for side in SIDES if side.startswith(tuple(args.sides))]
-    if not sides:
-        parser.error(f"--sides {' '.join(args.sides)} are none of {', '.join(SIDES)}")
+    contenders = [contender for contender in CONTENDERS if contender.startswith(tuple(args.contenders))]
+    if not contenders:
+        parser.error(f"--contenders {' '.join(args.contenders)} are none of {', '.join(CONTENDERS)}")
     opened: Any = checks() if SMALL else session("model, backward", total=len(args.config) * ("step" in args.only))
     with opened as bench:
         for name in args.config:
             layer = Layer(bench.world, qwen3.CONFIGS[name], args.tokens)
             title = f"{name}, {args.tokens} tokens"
             if "step" in args.only:
-                time_steps(bench, layer, f"a layer's training step, {title}", sides)
+                time_steps(bench, layer, f"a layer's training step, {title}", contenders)
             if "compile" in args.only:
                 for what, training in (("training step", True), ("forward", False)):
                     time_compilations(
-                        bench, layer, f"first {what} of a compiled layer, {title}", sides, training=training
+                        bench, layer, f"first {what} of a compiled layer, {title}", contenders, training=training
                     )
             del layer
         if args.save and not isinstance(bench, Checks):

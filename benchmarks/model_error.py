@@ -83,9 +83,9 @@ def measured(n_pes: int, names: list[str] | None, largest: int) -> list[Case]:
         nbytes = _nbytes(rest)
         if (names and name not in names) or nbytes > largest:
             continue
-        for side, timing in entry["timings"].items():
-            if side.startswith("ours "):
-                cases.append(Case(n_pes, name, side.removeprefix("ours "), nbytes, timing["median"]))
+        for contender, timing in entry["timings"].items():
+            if contender.startswith("ours "):
+                cases.append(Case(n_pes, name, contender.removeprefix("ours "), nbytes, timing["median"]))
     return cases
 
 

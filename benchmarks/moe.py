@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from harness import Bench, Side, session
+from harness import Bench, Contender, session
 from moe_backward import BACKWARD, compare_backward, measure_backward
 from moe_cases import FP8, Case, Shape, nccl_combine, nccl_dispatch
 from moe_layers import LAYERS, TINY_LAYER, Layer, measure_layer, ours_layer
@@ -66,11 +66,11 @@ and so do the peers.
 """
 
 
-def ours_dispatch(case: Case, **options: Any) -> Side:
+def ours_dispatch(case: Case, **options: Any) -> Contender:
     return lambda _: moe.dispatch(case.x, case.ids, case.weights, **case.options, **options).x
 
 
-def ours_both(case: Case, **options: Any) -> Side:
+def ours_both(case: Case, **options: Any) -> Contender:
     def step(_: int) -> torch.Tensor:
         received = moe.dispatch(case.x, case.ids, case.weights, **case.options, **options)
         y = received.x if case.dtype != FP8 else buffer
@@ -81,13 +81,13 @@ def ours_both(case: Case, **options: Any) -> Side:
     return step
 
 
-def ours_combine(case: Case, **options: Any) -> Side:
+def ours_combine(case: Case, **options: Any) -> Contender:
     """Of rows as they came."""
     received = moe.dispatch(case.x, case.ids, case.weights, **case.options, **options)
     return lambda _: moe.combine(received.x, received)
 
 
-def padded_dispatch(case: Case) -> Side:
+def padded_dispatch(case: Case) -> Contender:
     """Our all-to-all of as many rows for each PE as there may be, and a gather."""
     n, tokens, hidden = case.world.n_pes, case.shape.tokens, case.shape.hidden
     sent = triton_dist.zeros(n, tokens, hidden, dtype=case.dtype)
@@ -101,7 +101,7 @@ def padded_dispatch(case: Case) -> Side:
     return step
 
 
-def vdev_dispatch(case: Case) -> Side:
+def vdev_dispatch(case: Case) -> Contender:
     """torch's: rows by expert, with splits on the device; a row of a token for each of its experts."""
     import torch.distributed._symmetric_memory as symm_mem
 
@@ -124,8 +124,8 @@ def vdev_dispatch(case: Case) -> Side:
     return step
 
 
-def attempt(make: Callable[[], Side]) -> Side:
-    """A side that cannot be made raises in its first call, so that the reason is listed."""
+def attempt(make: Callable[[], Contender]) -> Contender:
+    """A contender that cannot be made raises in its first call, so that the reason is listed."""
     try:
         return make()
     except Exception as error:
@@ -137,7 +137,7 @@ def attempt(make: Callable[[], Side]) -> Side:
         return step
 
 
-def host_microseconds(step: Side, calls: int = 200) -> float:
+def host_microseconds(step: Contender, calls: int = 200) -> float:
     """What a direct call takes of the host's time."""
     step(0)
     torch.cuda.synchronize()
@@ -155,7 +155,7 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
         case = Case(shape, bench.world, dtype)
         name = f"{shape.name}, {shape.tokens} x {shape.hidden} {dtype}, top {shape.top_k} of {shape.num_experts}"
         to = nccl_dispatch(case)
-        sides: dict[str, Side] = {
+        contenders: dict[str, Contender] = {
             "ours": ours_dispatch(case),
             "ours, 24 SMs": ours_dispatch(case, sm_margin=max(0, programs() - 24)),
             "ours, rounds, 24 SMs": ours_dispatch(case, num_sms=24),
@@ -164,13 +164,13 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
             "torch all_to_all_vdev_2d": attempt(lambda case=case: vdev_dispatch(case)),
         }
         bound = case.sent_bytes() / rate
-        entry = bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+        entry = bench.compare(f"dispatch, {name}", contenders, check=case.check_rows, calls=8, bound=bound)
         if shape is DECODE and dtype == FP8:
             bench.say(at_most(entry, bound * 1e6 + LATENCY + 8))
         if shape is PREFILL:
             bench.say(share_of_bound(entry, 0.85, "ours, rounds, 24 SMs", LATENCY))
         back = nccl_combine(case)
-        sides = {
+        contenders = {
             "ours": ours_both(case),
             "ours, rounds, 24 SMs": ours_both(case, num_sms=24),
             "NCCL, permuted": lambda _, to=to, back=back: back(to()),
@@ -178,14 +178,14 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
         if dtype != FP8 and shape in (DECODE, PREFILL):
             measure_combine(bench, case, name, case.received_bytes() / rate)
         both = bound * (1 + 2 / dtype.itemsize)
-        bench.compare(f"dispatch and combine, {name}", sides, check=case.check_tokens, calls=8, bound=both)
-        bench.say(f"    host: {host_microseconds(sides['ours']):.1f} µs a dispatch and a combine, called directly")
+        bench.compare(f"dispatch and combine, {name}", contenders, check=case.check_tokens, calls=8, bound=both)
+        bench.say(f"    host: {host_microseconds(contenders['ours']):.1f} µs a dispatch and a combine, called directly")
 
 
 def measure_combine(bench: Bench, case: Case, name: str, bound: float) -> None:
     """By itself, of rows as they came."""
-    sides = {"ours": ours_combine(case), "ours, rounds, 24 SMs": ours_combine(case, num_sms=24)}
-    entry = bench.compare(f"combine, {name}", sides, check=case.check_tokens, calls=8, bound=bound)
+    contenders = {"ours": ours_combine(case), "ours, rounds, 24 SMs": ours_combine(case, num_sms=24)}
+    entry = bench.compare(f"combine, {name}", contenders, check=case.check_tokens, calls=8, bound=bound)
     if case.shape is DECODE:
         bench.say(at_most(entry, bound * 1e6 + LATENCY + 10))
     else:
@@ -198,24 +198,24 @@ def measure_kraken(bench: Bench, rate: float) -> None:
     name = f"{shape.name}, {shape.tokens} x {shape.hidden}, top {shape.top_k} of {shape.num_experts}"
     bound = case.sent_bytes() / rate
     to, back = nccl_dispatch(case), nccl_combine(case)
-    sides: dict[str, Side] = {
+    contenders: dict[str, Contender] = {
         "ours": ours_dispatch(case),
         "ours, rounds, 24 SMs": ours_dispatch(case, num_sms=24),
         "ours, rounds, 64 SMs": ours_dispatch(case, num_sms=64),
         "NCCL, permuted": lambda _: to(),
         "torch all_to_all_vdev_2d": attempt(lambda: vdev_dispatch(case)),
     }
-    entry = bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+    entry = bench.compare(f"dispatch, {name}", contenders, check=case.check_rows, calls=8, bound=bound)
     bench.say(at_most(entry, 60.0, entry.best(ours=True) or "ours"))
     rows = to().clone()
-    sides = {
+    contenders = {
         "ours": ours_combine(case),
         "ours, rounds, 24 SMs": ours_combine(case, num_sms=24),
         "ours, rounds, 64 SMs": ours_combine(case, num_sms=64),
         "NCCL, permuted": lambda _: back(rows),
     }
     entry = bench.compare(
-        f"combine, {name}", sides, check=case.check_tokens, calls=8, bound=case.received_bytes() / rate
+        f"combine, {name}", contenders, check=case.check_tokens, calls=8, bound=case.received_bytes() / rate
     )
     bench.say(at_most(entry, 60.0, entry.best(ours=True) or "ours"))
 

@@ -1,8 +1,8 @@
 """Forward and backward of layers of experts: gradients of tokens, of their weights and of both matrices. See moe.py.
 
 The peer exchanges rows by NCCL, a row for each choice, with splits and permutations that are computed before, and
-multiplies with our grouped GEMMs and their gradients. It has room for the rows that come, and so have our sides but the
-one that says so. "One after the other" is ours without anything beside a combine. The router is not timed.
+multiplies with our grouped GEMMs and their gradients. It has room for the rows that come, and so have our contenders
+but the one that says so. "One after the other" is ours without anything beside a combine. The router is not timed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from harness import Bench, Side
+from harness import Bench, Contender
 from moe_cases import Case
 from moe_layers import Layer, LayerShape
 from moe_slices import differs
@@ -165,16 +165,16 @@ def measure_backward(bench: Bench, shape: LayerShape) -> None:
     for name, compute in ways.items():  # the other gradients; those of tokens are checked in each graph
         if problem := bench.agree(_differ(compute(), tuple(expected)) or ""):
             bench.wrong.append(f"{shape.name}, {name}: {problem}")
-    sides: dict[str, Side] = {name: partial(step, compute=compute) for name, compute in ways.items()}
+    contenders: dict[str, Contender] = {name: partial(step, compute=compute) for name, compute in ways.items()}
     title = (
         f"{shape.name}, {shape.tokens} x {shape.hidden}, {shape.intermediate}, top {shape.top_k} of {shape.num_experts}"
     )
-    entry = bench.compare(title, sides, check=check, calls=2)
+    entry = bench.compare(title, contenders, check=check, calls=2)
     bench.say(faster_than_peers(entry, 1.3))
 
 
 def compare_backward(layer: Layer) -> str | None:
-    """What is wrong with a side, in the CPU world, where the peer exchanges rows through symmetric memory."""
+    """What is wrong with a contender, in the CPU world, where the peer exchanges rows through symmetric memory."""
     case, world = Backward(layer), layer.world
     rows, hidden = len(layer.case.by_expert), layer.shape.hidden
     sent = triton_dist.zeros(world.n_pes, rows, hidden, dtype=layer.case.x.dtype)
@@ -188,5 +188,5 @@ def compare_backward(layer: Layer) -> str | None:
         triton_dist.barrier_all()
 
     expected = case.peer(all_to_all)()
-    sides = case.ours(), case.ours(num_sms=2), case.ours(capacity=None), case.one_after_the_other()
-    return next((problem for side in sides if (problem := _differ(side(), expected))), None)
+    contenders = case.ours(), case.ours(num_sms=2), case.ours(capacity=None), case.one_after_the_other()
+    return next((problem for contender in contenders if (problem := _differ(contender(), expected))), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from harness import Bench, Side
+from harness import Bench, Contender
 from moe_cases import Case, Shape, nccl_combine, nccl_dispatch
 from moe_slices import differs
 from targets import faster_than_peers
@@ -58,7 +58,7 @@ class Layer:
         self.w2 = draw(local, shape.hidden, shape.intermediate)
         self.offsets, self.counts = self.case.permutation.groups()
 
-    def by_nccl(self) -> Side:
+    def by_nccl(self) -> Contender:
         to, back = nccl_dispatch(self.case), nccl_combine(self.case)
         groups = self.offsets, self.counts
 
@@ -69,7 +69,7 @@ class Layer:
         return step
 
 
-def ours_layer(layer: Layer, **options: Any) -> Side:
+def ours_layer(layer: Layer, **options: Any) -> Contender:
     case, shape = layer.case, layer.shape
     options |= {"num_experts": shape.num_experts, "max_tokens": shape.tokens}
     return lambda _: moe.moe_layer(case.x, case.ids, case.weights, layer.w13, layer.w2, **options)
@@ -77,7 +77,7 @@ def ours_layer(layer: Layer, **options: Any) -> Side:
 
 def measure_layer(bench: Bench, shape: LayerShape) -> None:
     layer = Layer(shape, bench.world)
-    sides: dict[str, Side] = {
+    contenders: dict[str, Contender] = {
         "ours, fused": ours_layer(layer, algorithm="fused"),
         "ours, fused, 40 SMs move rows": ours_layer(layer, algorithm="fused", num_sms=40),
         "ours, fused_hopper": ours_layer(layer, algorithm="fused_hopper"),
@@ -92,5 +92,5 @@ def measure_layer(bench: Bench, shape: LayerShape) -> None:
     name = (
         f"{shape.name}, {shape.tokens} x {shape.hidden}, {shape.intermediate}, top {shape.top_k} of {shape.num_experts}"
     )
-    entry = bench.compare(name, sides, check=lambda y, _: differs(y, expected), calls=2)
+    entry = bench.compare(name, contenders, check=lambda y, _: differs(y, expected), calls=2)
     bench.say(faster_than_peers(entry, 1.3))

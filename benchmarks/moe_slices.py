@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from harness import Bench, Side
+from harness import Bench, Contender
 
 from triton_dist.kernels import moe
 
@@ -72,7 +72,7 @@ class Slices:
         y = y.float() * self.routing.weights[:, None]
         return y[self.routing.positions.long()].sum(dim=2).flatten(0, 1).to(self.x.dtype)
 
-    def nccl_gathering(self) -> Side:
+    def nccl_gathering(self) -> Contender:
         gathered = self.x.new_empty(self.world.n_pes * len(self.x), self.shape.hidden)
 
         def step(_: int) -> torch.Tensor:
@@ -81,7 +81,7 @@ class Slices:
 
         return step
 
-    def nccl_scattering(self) -> Side:
+    def nccl_scattering(self) -> Contender:
         out = torch.empty_like(self.x)
 
         def step(_: int) -> torch.Tensor:
@@ -91,11 +91,11 @@ class Slices:
         return step
 
 
-def ours_gathering(case: Slices, **options: Any) -> Side:
+def ours_gathering(case: Slices, **options: Any) -> Contender:
     return lambda _: moe.all_gather_grouped_gemm(case.x, case.w13, case.routing, **options)
 
 
-def ours_scattering(case: Slices, **options: Any) -> Side:
+def ours_scattering(case: Slices, **options: Any) -> Contender:
     return lambda _: moe.grouped_gemm_reduce_scatter(case.h, case.w2, case.routing, **options)
 
 
@@ -112,24 +112,24 @@ def measure_slices(bench: Bench, shape: SlicedShape, rate: float) -> None:
     )
     bound = (n - 1) * case.x.numel() * case.x.element_size() / rate
     expected = case.nccl_gathering()(0).clone()
-    sides = {
+    contenders = {
         "ours": ours_gathering(case),
         "ours, 8 SMs send": ours_gathering(case, num_sms=8),
         "ours, 32 SMs send": ours_gathering(case, num_sms=32),
         "NCCL, then our grouped GEMM": case.nccl_gathering(),
     }
     bench.compare(
-        f"all_gather_grouped_gemm, {name}", sides, check=lambda y, _: differs(y, expected), calls=4, bound=bound
+        f"all_gather_grouped_gemm, {name}", contenders, check=lambda y, _: differs(y, expected), calls=4, bound=bound
     )
     back = case.nccl_scattering()(0).clone()
-    sides = {
+    contenders = {
         "ours": ours_scattering(case),
         "ours, 16 SMs add": ours_scattering(case, num_sms=16),
         "ours, 48 SMs add": ours_scattering(case, num_sms=48),
         "our grouped GEMM, then NCCL": case.nccl_scattering(),
     }
     bench.compare(
-        f"grouped_gemm_reduce_scatter, {name}", sides, check=lambda y, _: differs(y, back), calls=4, bound=bound
+        f"grouped_gemm_reduce_scatter, {name}", contenders, check=lambda y, _: differs(y, back), calls=4, bound=bound
     )
     offsets = case.routing.offsets.clone()
     bench.compare(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from harness import Bench, Side
+from harness import Bench, Contender
 from moe_cases import FP8, Case, Shape
 from targets import share_of_bound
 
@@ -38,7 +38,7 @@ class Tokens:
         self.expected = torch.cat([case.tokens_of(source)[there[pe, source]] for source in range(case.world.n_pes)])
         self.pes = there[:, pe].sum(dim=0)[:, None]
 
-    def nccl_dispatch(self) -> Side:
+    def nccl_dispatch(self) -> Contender:
         x = self.case.x.view(torch.uint8)
         received = x.new_empty(sum(self.received), x.shape[1])
 
@@ -48,7 +48,7 @@ class Tokens:
 
         return step
 
-    def nccl_combine(self, y: torch.Tensor) -> Side:
+    def nccl_combine(self, y: torch.Tensor) -> Contender:
         received = y.new_empty(len(self.index), y.shape[1])
 
         def step(_: int) -> torch.Tensor:
@@ -71,13 +71,13 @@ def _dispatched(case: Case, **options: Any) -> moe.DispatchedTokens:
     return moe.dispatch_tokens(case.x, case.ids, case.weights, **case.options, **options)
 
 
-def _combining(case: Case, num_sms: int, **options: Any) -> Side:
+def _combining(case: Case, num_sms: int, **options: Any) -> Contender:
     """Of rows as they came."""
     found = _dispatched(case, num_sms=num_sms)
     return lambda _: moe.combine_tokens(found.x, found, **options)
 
 
-def ours_both(case: Case, **options: Any) -> Side:
+def ours_both(case: Case, **options: Any) -> Contender:
     def step(_: int) -> torch.Tensor:
         found = _dispatched(case, **options)
         return moe.combine_tokens(found.x, found)
@@ -91,21 +91,21 @@ def measure_tokens(bench: Bench, shape: Shape, rate: float) -> None:
         case = Case(shape, bench.world, dtype)
         tokens = Tokens(case)
         name = f"{shape.name}, {shape.tokens} x {shape.hidden} {dtype}, top {shape.top_k} of {shape.num_experts}"
-        sides: dict[str, Side] = {
+        contenders: dict[str, Contender] = {
             f"ours, {n} SMs": lambda _, case=case, n=n: _dispatched(case, num_sms=n).x for n in numbers
         }
-        sides["ours, by load and store, 24 SMs"] = lambda _, case=case: (
+        contenders["ours, by load and store, 24 SMs"] = lambda _, case=case: (
             _dispatched(case, num_sms=24, algorithm="portable").x
         )
-        sides["NCCL, permuted"] = tokens.nccl_dispatch()
+        contenders["NCCL, permuted"] = tokens.nccl_dispatch()
         bound = case.sent_bytes() / rate
-        entry = bench.compare(f"dispatch of {name}", sides, check=tokens.check_rows, calls=8, bound=bound)
+        entry = bench.compare(f"dispatch of {name}", contenders, check=tokens.check_rows, calls=8, bound=bound)
         bench.say(share_of_bound(entry, 0.85, "ours, 24 SMs", 3.0))
         if dtype == FP8:
             continue
-        sides = {f"ours, {n} SMs": _combining(case, n) for n in numbers}
-        sides["ours, by load and store, 24 SMs"] = _combining(case, 24, algorithm="portable")
-        sides["NCCL, permuted"] = tokens.nccl_combine(tokens.expected)
+        contenders = {f"ours, {n} SMs": _combining(case, n) for n in numbers}
+        contenders["ours, by load and store, 24 SMs"] = _combining(case, 24, algorithm="portable")
+        contenders["NCCL, permuted"] = tokens.nccl_combine(tokens.expected)
         back = case.received_bytes() / rate
-        entry = bench.compare(f"combine of {name}", sides, check=tokens.check_sums, calls=8, bound=back)
+        entry = bench.compare(f"combine of {name}", contenders, check=tokens.check_sums, calls=8, bound=back)
         bench.say(share_of_bound(entry, 0.85, "ours, 24 SMs", 3.0))

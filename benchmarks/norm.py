@@ -104,7 +104,7 @@ def peers(rows: Rows) -> tuple[dict[str, Step], Callable[[], None]]:
         result: torch.Tensor = one_kernel(total, residual, rows.weight, rows.quantize)[0]
         return result
 
-    sides: dict[str, Step] = {"NCCL + torch.compile": nccl}
+    contenders: dict[str, Step] = {"NCCL + torch.compile": nccl}
     if rows.quantize is None:
 
         def flashinfer(i: int) -> torch.Tensor:
@@ -114,13 +114,13 @@ def peers(rows: Rows) -> tuple[dict[str, Step], Callable[[], None]]:
             library.fused_add_rmsnorm(total, residual, rows.weight, EPS)
             return total
 
-        sides["NCCL + FlashInfer's norm"] = flashinfer
-    return sides, fresh
+        contenders["NCCL + FlashInfer's norm"] = flashinfer
+    return contenders, fresh
 
 
-def contenders(rows: Rows) -> dict[str, Step]:
-    sides: dict[str, Step] = {"ours": partial(rows.ours, "auto")}
-    return sides | {f"ours {algorithm}": partial(rows.ours, algorithm) for algorithm in ALGORITHMS}
+def contenders_of(rows: Rows) -> dict[str, Step]:
+    contenders: dict[str, Step] = {"ours": partial(rows.ours, "auto")}
+    return contenders | {f"ours {algorithm}": partial(rows.ours, algorithm) for algorithm in ALGORITHMS}
 
 
 def compare(bench: Bench, m: int, h: int, rate: float, form: str) -> None:
@@ -129,8 +129,8 @@ def compare(bench: Bench, m: int, h: int, rate: float, form: str) -> None:
     theirs, fresh = peers(rows)
     title = f"all_reduce_norm {m} × {h}" + (f", {form}" if FORMS[form] else "")
     with fused_by_flashinfer(bench, rows, EPS) as fused:
-        sides = contenders(rows) | theirs | fused
-        bench.compare(title, sides, check=rows.check, sets=rows.sets, bound=sent / rate, fresh=fresh)
+        contenders = contenders_of(rows) | theirs | fused
+        bench.compare(title, contenders, check=rows.check, sets=rows.sets, bound=sent / rate, fresh=fresh)
 
 
 def compare_alone(bench: Bench, m: int, h: int, rate: float) -> None:
@@ -152,9 +152,9 @@ def compare_alone(bench: Bench, m: int, h: int, rate: float) -> None:
         error = (result.float() - total).abs().max().item() / total.abs().max().item()
         return None if error <= 0.01 else f"an error is {error:.3f} of the largest value"
 
-    sides = {"ours": lambda i: kernels.all_reduce(rows.x[i], out=outs[i]), "NCCL": nccl}
+    contenders = {"ours": lambda i: kernels.all_reduce(rows.x[i], out=outs[i]), "NCCL": nccl}
     sent = 2 * m * h * 2 * (bench.world.n_pes - 1) / bench.world.n_pes
-    bench.compare(f"all_reduce {m} × {h}", sides, check=check, sets=rows.sets, bound=sent / rate, fresh=fresh)
+    bench.compare(f"all_reduce {m} × {h}", contenders, check=check, sets=rows.sets, bound=sent / rate, fresh=fresh)
     triton_dist.barrier_all()
     for out in outs:
         triton_dist.free(out)
@@ -163,8 +163,8 @@ def compare_alone(bench: Bench, m: int, h: int, rate: float) -> None:
 def compare_sharded(bench: Bench, m: int, h: int, rate: float) -> None:
     for operation in SHARDED:
         rows = operation(bench.world, m, h, EPS)
-        title, sides = f"{rows.name} {rows.m} × {h}", rows.contenders() | rows.peers(add_norm)
-        bench.compare(title, sides, check=rows.check, sets=rows.sets, bound=rows.sent / rate)
+        title, contenders = f"{rows.name} {rows.m} × {h}", rows.contenders() | rows.peers(add_norm)
+        bench.compare(title, contenders, check=rows.check, sets=rows.sets, bound=rows.sent / rate)
 
 
 def check_only() -> None:
@@ -172,7 +172,7 @@ def check_only() -> None:
     with triton_dist.init() as world:
         for form, quantize in FORMS.items():
             rows = Rows(world, 3, 256, quantize)
-            for name, step in contenders(rows).items():
+            for name, step in contenders_of(rows).items():
                 if problem := rows.check(step(0), 0):
                     raise SystemExit(f"{name}{form}: {problem}")
         for operation in SHARDED:

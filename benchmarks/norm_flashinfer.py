@@ -1,7 +1,7 @@
-"""FlashInfer's fused all-reduce + residual + RMSNorm (+ fp8), `trtllm_allreduce_fusion`, as sides of norm.py.
+"""FlashInfer's fused all-reduce + residual + RMSNorm (+ fp8), `trtllm_allreduce_fusion`, as contenders of norm.py.
 
 FlashInfer chooses between one-shot and two-shot by a table that was measured on another GPU and prefers one-shot, so
-two-shot is a side of its own. Scales of blocks are powers of two, rounded up: FlashInfer's kernel has no others.
+two-shot is a contender of its own. Scales of blocks are powers of two, rounded up: FlashInfer's kernel has no others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORLDS = (2, 4, 8)
 
 @contextmanager
 def fused_by_flashinfer(bench: Bench, rows: Rows, eps: float) -> Iterator[dict[str, Callable[[int], torch.Tensor]]]:
-    """FlashInfer's sides for ``rows``. Where they cannot run, they raise the reason. *Collective.*"""
+    """FlashInfer's contenders for ``rows``. Where they cannot run, they raise the reason. *Collective.*"""
     names: dict[str, bool | None] = {"FlashInfer fused": None}
     if rows.m > bench.world.n_pes:
         names["FlashInfer fused, two-shot"] = False

@@ -51,8 +51,8 @@ class Sharded(ABC):
         return None if error <= 0.03 else f"an error is {error:.3f} of the largest value"
 
     def contenders(self) -> dict[str, Step]:
-        sides: dict[str, Step] = {"ours": partial(self.ours, "auto")}
-        return sides | {f"ours {algorithm}": partial(self.ours, algorithm) for algorithm in self.algorithms}
+        contenders: dict[str, Step] = {"ours": partial(self.ours, "auto")}
+        return contenders | {f"ours {algorithm}": partial(self.ours, algorithm) for algorithm in self.algorithms}
 
     @abstractmethod
     def expected(self, i: int) -> torch.Tensor: ...

@@ -21,7 +21,7 @@ os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "4G" if os.environ.get("TRIT
 import torch
 import torch.distributed as dist
 from fp8_operands import FP8, dequantised, of_a_for_torch, of_b_for_torch
-from harness import Bench, Side, session
+from harness import Bench, Contender, session
 
 import triton_dist
 from triton_dist import kernels
@@ -88,7 +88,7 @@ def compared(found: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -
 
 class Case(NamedTuple):
     title: str
-    sides: dict[str, Side]
+    contenders: dict[str, Contender]
     check: Callable[[torch.Tensor, int], str | None]
     alone: Callable[[], Any]
     """cuBLAS with one scale."""
@@ -143,7 +143,7 @@ def measure(bench: Bench, rows: list[int], hidden: int, intermediate: int) -> No
                 case = case_of(bench.world, function, kind, m, hidden, intermediate)
                 bound = bench.time_alone(case.alone)
                 calls = max(2, min(16, int(2e-3 / bound)))
-                bench.compare(case.title, case.sides, check=case.check, calls=calls, bound=bound)
+                bench.compare(case.title, case.contenders, check=case.check, calls=calls, bound=bound)
                 torch.cuda.empty_cache()
 
 
@@ -152,7 +152,7 @@ def check_tiny() -> None:
         for function in FUNCTIONS:
             for kind in KINDS:
                 case = case_of(world, function, kind, 8 * world.n_pes, 128, 128 * world.n_pes)
-                if problem := case.check(case.sides["ours"](0), 0):
+                if problem := case.check(case.contenders["ours"](0), 0):
                     raise AssertionError(f"{case.title}: {problem}")
         if world.pe == 0:
             print("scales: checked, not measured. The CPU world interprets kernels.", flush=True)

@@ -17,8 +17,8 @@ def table(saved: str | Path) -> str:
     """Microseconds of us and of every peer, the ratio to the best peer, and how much of the bound we reach."""
     data = json.loads(Path(saved).read_text())
     entries: list[dict[str, Any]] = data["entries"]
-    sides = [side for entry in entries for side in entry["timings"] if not side.startswith("ours")]
-    peers = list(dict.fromkeys(sides))
+    contenders = [contender for entry in entries for contender in entry["timings"] if not contender.startswith("ours")]
+    peers = list(dict.fromkeys(contenders))
     lines = [
         ", ".join(f"{key} {value}" for key, value in data["machine"].items() if value),
         "",

@@ -11,19 +11,19 @@ def _line(target: str, met: bool | None, found: str) -> str:
     return f"    target, {target}: {'not measured' if met is None else 'met' if met else 'not met'}{found}"
 
 
-def at_most(entry: Entry, microseconds: float, side: str = "ours") -> str:
-    """Whether one call of a side takes so long at most."""
-    timing = entry.timings.get(side)
-    target = f"{side} at most {microseconds:.1f} µs"
+def at_most(entry: Entry, microseconds: float, contender: str = "ours") -> str:
+    """Whether one call of a contender takes so long at most."""
+    timing = entry.timings.get(contender)
+    target = f"{contender} at most {microseconds:.1f} µs"
     if timing is None:
         return _line(target, None, "")
     return _line(target, timing.median <= microseconds, f" ({timing.median:.1f})")
 
 
-def share_of_bound(entry: Entry, share: float, side: str, more: float = 0.0) -> str:
-    """Whether a side reaches a share of the bound, to which so many microseconds ``more`` belong."""
-    timing = entry.timings.get(side)
-    target = f"{side} at {share:.2f} of the bound"
+def share_of_bound(entry: Entry, share: float, contender: str, more: float = 0.0) -> str:
+    """Whether a contender reaches a share of the bound, to which so many microseconds ``more`` belong."""
+    timing = entry.timings.get(contender)
+    target = f"{contender} at {share:.2f} of the bound"
     if timing is None or entry.bound is None:
         return _line(target, None, "")
     reached = (entry.bound + more) / timing.median
@@ -31,7 +31,7 @@ def share_of_bound(entry: Entry, share: float, side: str, more: float = 0.0) -> 
 
 
 def faster_than_peers(entry: Entry, factor: float) -> str:
-    """Whether the fastest of our sides is so many times as fast as the fastest peer."""
+    """Whether the fastest of our contenders is so many times as fast as the fastest peer."""
     ours, peer = entry.best(ours=True), entry.best(ours=False)
     target = f"{factor:.1f} x the best peer"
     if ours is None or peer is None:

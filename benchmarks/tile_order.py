@@ -34,8 +34,8 @@ from triton_dist.kernels.communicator import Communicator, communicator_of
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.workspaces import gathered_rows
 from triton_dist.kernels.tile_order import chip, group_rows, loaded_bytes
 
 SHAPES = ((4096, 8192, 4096), (8192, 8192, 8192), (16384, 4096, 4096), (8192, 2048, 8192))
@@ -122,7 +122,7 @@ def gathered(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tens
 
     config = choose(a, c, portable.programs())
     rows, columns = config.tiles(c)
-    memory = symmetric_matrix(comm, "gathered", a.shape[0] * comm.n_pes, a.shape[1], a.dtype)
+    memory = gathered_rows(comm, a.shape[0] * comm.n_pes, a.shape[1], a.dtype)
     steps: dict[str, Step] = {}
     for name, (group, _) in tiles_of(a, config, -(-len(rows) // comm.n_pes), len(columns)).items():
         with in_groups(group):
@@ -192,9 +192,9 @@ def measure(save: str | None) -> None:
         team = world.team_world.split_2d(1)[0]
         with kernels.Communicator(team) as one, kernels.Communicator(team) as other:
             for requests, keys in DECODES:
-                sides, expected_heads = decodes(world, (one, other), requests, keys)
+                contenders, expected_heads = decodes(world, (one, other), requests, keys)
                 title = f"flash decode of MLA, 128 heads, {requests} × {keys}"
-                bench.compare(title, sides, check=against(expected_heads), calls=4)
+                bench.compare(title, contenders, check=against(expected_heads), calls=4)
                 if save:
                     bench.save(save)
 
@@ -208,14 +208,14 @@ def profile(what: str) -> None:
         if what == "decode":
             comms = kernels.Communicator(world.team_world), kernels.Communicator(world.team_world)
             for requests, keys in DECODES:
-                sides = decodes(world, comms, requests, keys)[0]
-                runs += [(f"{requests} × {keys}, {name}", step) for name, step in sides.items()]
+                contenders = decodes(world, comms, requests, keys)[0]
+                runs += [(f"{requests} × {keys}, {name}", step) for name, step in contenders.items()]
         else:
             for m, n, k in SHAPES:
                 a, b = random(world, m, k, seed=0), random(world, k, n, seed=9)
                 c = a.new_empty(m, n)
-                sides = local(comm, a, b, c)[0] if what == "gemm" else one_after_the_other(comm, a, b, c)
-                runs += [(f"{m} × {n} × {k}, {name}", step) for name, step in sides.items()]
+                contenders = local(comm, a, b, c)[0] if what == "gemm" else one_after_the_other(comm, a, b, c)
+                runs += [(f"{m} × {n} × {k}, {name}", step) for name, step in contenders.items()]
         for number, (name, step) in enumerate(runs):
             step(0)
             torch.cuda.synchronize()

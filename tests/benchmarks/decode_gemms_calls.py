@@ -1,4 +1,4 @@
-"""Launches every side of benchmarks/decode_gemms.py on a GPU that is not there (``fake_gpu.py``): ``… FOLDER``.
+"""Launches every contender of benchmarks/decode_gemms.py on a GPU that is not there (``fake_gpu.py``): ``… FOLDER``.
 
 Prints for each check its name and ``ok``, or its traceback, as JSON.
 """
@@ -22,9 +22,9 @@ SHAPE = decode_gemms.Shape("tiny", 256, 512, True, True)
 
 def every_cut_is_one_launch() -> None:
     weights = [torch.zeros(SHAPE.n, SHAPE.k, dtype=torch.bfloat16) for _ in range(2)]
-    sides = decode_gemms.sides_of(decode_gemms.Case(SHAPE, 16, weights), True)
-    ours = [step for name, step in sides.items() if name.startswith("ours")]
-    assert len(ours) == len(decode_gemms.CUTS), list(sides)  # the choice is one of them
+    contenders = decode_gemms.contenders_of(decode_gemms.Case(SHAPE, 16, weights), True)
+    ours = [step for name, step in contenders.items() if name.startswith("ours")]
+    assert len(ours) == len(decode_gemms.CUTS), list(contenders)  # the choice is one of them
     for step in ours:
         before = DRIVER.fake_launches()
         results = step(0), step(1)

@@ -1,4 +1,4 @@
-"""Launches every side of benchmarks/grouped_gemm.py on a GPU that is not there (``fake_gpu.py``): ``… FOLDER``.
+"""Launches every contender of benchmarks/grouped_gemm.py on a GPU that is not there (``fake_gpu.py``): ``… FOLDER``.
 
 Prints for each check its name and ``ok``, or its traceback, as JSON.
 """
@@ -26,10 +26,10 @@ def case_of(rows: int, form: str = "none") -> grouped_gemm.Case:
     return grouped_gemm.Case(SHAPE, counts, grouped_gemm.matrices(SHAPE, WORLD.device, form))
 
 
-def launches(sides: dict[str, Any]) -> dict[str, int]:
-    """How many launches each side is that is ours."""
+def launches(contenders: dict[str, Any]) -> dict[str, int]:
+    """How many launches each contender is that is ours."""
     found = {}
-    for name, step in sides.items():
+    for name, step in contenders.items():
         if name.startswith("ours"):
             before = DRIVER.fake_launches()
             step(0)
@@ -38,13 +38,13 @@ def launches(sides: dict[str, Any]) -> dict[str, int]:
 
 
 def every_candidate_is_launched() -> None:
-    found = launches(grouped_gemm.sides_of(case_of(8), True))
+    found = launches(grouped_gemm.contenders_of(case_of(8), True))
     assert len(found) == 1 + len(grouped_gemm.CONFIGS) + len(grouped_gemm.TILES), found
     assert set(found.values()) == {1}, found
 
 
 def small_tiles_are_left_out_with_many_rows() -> None:
-    found = launches(grouped_gemm.sides_of(case_of(1024), True))
+    found = launches(grouped_gemm.contenders_of(case_of(1024), True))
     assert set(found) == {"ours", "ours, 128 x 256, 3 stages", "ours, 128 x 128, 6 stages"}
 
 
@@ -59,10 +59,10 @@ def swiglu_is_one_launch() -> None:
 def fp8_stands_beside_the_portable_kernel() -> None:
     for form, configs in (("rows", 4), ("blocks", 2)):  # tiles of 256 columns leave no registers for a block's sums
         case = case_of(8, form)
-        found = launches(grouped_gemm.sides_of(case, True))
+        found = launches(grouped_gemm.contenders_of(case, True))
         assert {"ours", "ours, portable"} <= set(found) and set(found.values()) == {1}, found
         assert sum(" stages" in name for name in found) == configs, found
-        of_swiglu = launches(grouped_gemm.swiglu_sides_of(case))
+        of_swiglu = launches(grouped_gemm.swiglu_contenders_of(case))
         assert of_swiglu == {"ours": 1, "ours, two kernels": 2, "ours, portable": 1}, of_swiglu
 
 
@@ -70,9 +70,9 @@ def dense_gemms_have_the_same_scales() -> None:
     for form in ("rows", "blocks"):
         case = case_of(48, form)
         b = case.b[0].t(), case.matrices.of_expert(0)
-        sides = grouped_gemm.dense_sides((case.a, case.a_scales), b, form, case.out)
-        assert launches(sides) == {"ours, one matrix": 1}
-        assert next(iter(sides)).startswith("torch._scaled_mm")
+        contenders = grouped_gemm.dense_contenders((case.a, case.a_scales), b, form, case.out)
+        assert launches(contenders) == {"ours, one matrix": 1}
+        assert next(iter(contenders)).startswith("torch._scaled_mm")
 
 
 def expected_results_have_their_scales() -> None:

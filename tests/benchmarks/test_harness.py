@@ -1,4 +1,4 @@
-"""What a comparison says of its sides, and what benchmarks do where there is nothing to measure."""
+"""What a comparison says of its contenders, and what benchmarks do where there is nothing to measure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def entry(harness: object) -> object:
     return harness.Entry("all_gather 8 KB a PE", 2.0, timings, absent)  # type: ignore[attr-defined]
 
 
-def test_the_side_called_ours_is_held_against_the_best_peer(entry: object) -> None:
+def test_the_contender_called_ours_is_held_against_the_best_peer(entry: object) -> None:
     assert (entry.best(ours=True), entry.best(ours=False)) == ("ours push", "torch")
     assert entry.ratio == 5 / 8
     assert entry.efficiency("NCCL") == 0.2
@@ -44,7 +44,7 @@ def test_the_side_called_ours_is_held_against_the_best_peer(entry: object) -> No
     assert entry.ratio is None
 
 
-def test_a_comparison_prints_every_side_and_why_one_is_missing(entry: object) -> None:
+def test_a_comparison_prints_every_contender_and_why_one_is_missing(entry: object) -> None:
     text = str(entry)
     assert "bound 2.0 µs ours/best peer 0.62" in text
     assert "torch                                      8.0 µs           (7.0 to 9.0)  efficiency 0.25" in text
@@ -199,7 +199,7 @@ def test_figures_are_saved_after_each_comparison(
     bench = harness.Bench(world, "a benchmark", None, file)  # type: ignore[attr-defined]
     bench.entries.append(entry)
     for count in (2, 3):
-        bench.compare("without sides", {}, check=lambda result, i: None)
+        bench.compare("without contenders", {}, check=lambda result, i: None)
         assert len(json.loads(file.read_text())["entries"]) == count
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 

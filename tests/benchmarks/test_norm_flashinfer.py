@@ -97,9 +97,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 def test_the_fused_kernel_gets_its_arguments(norm: Any, library: Library, quantize: str | None) -> None:
     bench = Bench()
     library.rows = rows = norm.Rows(bench.world, M, H, quantize)
-    with norm.fused_by_flashinfer(bench, rows, norm.EPS) as sides:
-        assert list(sides) == ["FlashInfer fused", "FlashInfer fused, two-shot"]
-        for step in sides.values():
+    with norm.fused_by_flashinfer(bench, rows, norm.EPS) as contenders:
+        assert list(contenders) == ["FlashInfer fused", "FlashInfer fused, two-shot"]
+        for step in contenders.values():
             assert rows.check(step(0), 0) is None
             assert rows.check(step(0).roll(1, 0), 0), "another row's result is wrong"
         assert library.chosen == [None, None, False, False]
@@ -112,15 +112,15 @@ def test_two_shot_takes_more_rows_than_pes(norm: Any, library: Library) -> None:
     rows = SimpleNamespace(world=bench.world, m=2, h=H, quantize=None)
     library.trtllm_create_ipc_workspace_for_all_reduce_fusion = lambda **_: ([], None, {})  # type: ignore[method-assign]
     library.open.append([])
-    with norm.fused_by_flashinfer(bench, rows, norm.EPS) as sides:
-        assert list(sides) == ["FlashInfer fused"]
+    with norm.fused_by_flashinfer(bench, rows, norm.EPS) as contenders:
+        assert list(contenders) == ["FlashInfer fused"]
 
 
 def reason(norm: Any, bench: Bench) -> str:
-    """Why the sides cannot run. Every side says the same."""
-    with norm.fused_by_flashinfer(bench, norm.Rows(bench.world, M, H, None), norm.EPS) as sides:
+    """Why the contenders cannot run. Every contender says the same."""
+    with norm.fused_by_flashinfer(bench, norm.Rows(bench.world, M, H, None), norm.EPS) as contenders:
         texts = set()
-        for step in sides.values():
+        for step in contenders.values():
             with pytest.raises((ImportError, RuntimeError, ValueError)) as error:
                 step(0)
             texts.add(f"{error.type.__name__}: {error.value}")
@@ -128,7 +128,7 @@ def reason(norm: Any, bench: Bench) -> str:
     return text
 
 
-def test_the_sides_say_why_they_cannot_run(norm: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contenders_say_why_they_cannot_run(norm: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason(norm, Bench("ImportError: none (PE 1)")) == "RuntimeError: ImportError: none (PE 1)"
     assert "takes (2, 4, 8) PEs, not 3" in reason(norm, Bench(n_pes=3))
     assert not library.open

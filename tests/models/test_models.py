@@ -57,7 +57,7 @@ def test_compiled_without_a_world() -> None:
 
 
 @pytest.mark.parametrize("config", [pytest.param("tiny", marks=pytest.mark.slow), "tiny-moe"])
-def test_the_benchmark_s_sides_compute_alike(config: str) -> None:
+def test_the_benchmark_s_contenders_compute_alike(config: str) -> None:
     """All that run in the CPU world, against the unsharded model; the others say why they do not."""
     arguments = [ROOT / "benchmarks/model.py", "--layers", "1", "--config", config]
     text = launch(arguments, 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
@@ -76,21 +76,21 @@ def test_the_benchmark_s_sides_compute_alike(config: str) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_of_training_steps() -> None:
-    """Gradients of all sides are right, and no side has a graph break."""
+    """Gradients of all contenders are right, and none has a graph break."""
     text = launch([ROOT / "benchmarks/model_backward.py"], 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
     assert text.count("right; not timed in the CPU world") == 4, text
     assert len(re.findall(r"^    (ours|torch, NCCL): 1 graphs, 0 graph breaks$", text, re.MULTILINE)) == 4, text
 
 
 def test_parts_of_the_benchmark_run_alone() -> None:
-    arguments = ["--layers", "1", "--kind", "decode", "--batch", "3", "--sides", "torch", "--only", "layer"]
+    arguments = ["--layers", "1", "--kind", "decode", "--batch", "3", "--contenders", "torch", "--only", "layer"]
     text = launch([ROOT / "benchmarks/model.py", *arguments], 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
     right = [f"    {name:<36} right; not timed in the CPU world" for name in ("torch, NCCL", "torch, NCCL, eager")]
     assert text.splitlines() == ["a layer's decode, 3 tokens:", *right]
 
 
 def test_a_wrong_gradient_of_a_weight_is_found() -> None:
-    arguments = [ROOT / "benchmarks/model_backward.py", "--only", "step", "--sides", "ours,"]
+    arguments = [ROOT / "benchmarks/model_backward.py", "--only", "step", "--contenders", "ours,"]
     program = f"""
 import sys; sys.argv = {[*map(str, arguments)]!r}
 sys.path.insert(0, {str(ROOT / "benchmarks")!r})
@@ -103,6 +103,8 @@ model_backward.main()
     assert "the gradient of mlp.down.weight has a relative error of" in result[0].stderr, result.report
 
 
-def test_sides_that_there_are_not() -> None:
-    result = launch([ROOT / "benchmarks/model_backward.py", "--sides", "theirs"], 1, env=ENVIRONMENT, modules=IMPORTED)
-    assert "--sides theirs are none of ours, ours, eager, torch, NCCL" in result[0].stderr, result.report
+def test_contenders_that_there_are_not() -> None:
+    result = launch(
+        [ROOT / "benchmarks/model_backward.py", "--contenders", "theirs"], 1, env=ENVIRONMENT, modules=IMPORTED
+    )
+    assert "--contenders theirs are none of ours, ours, eager, torch, NCCL" in result[0].stderr, result.report
