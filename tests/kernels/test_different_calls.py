@@ -46,12 +46,18 @@ CALLS = {
     " torch.ones(1, dtype=torch.int32), window=1 + world.pe // 3, group=group)",
     "scale": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, dtype=torch.int32), scale=1 + world.pe // 3, group=group)",
+    "scales of rows": "kernels.moe.dispatch(torch.ones(3, 8), torch.zeros(3, 1).long(), num_experts=4, max_tokens=4,"
+    " scales=torch.ones(3, 1 + world.pe // 3), group=group)",
+    "buffer": "kernels.moe.dispatch(torch.ones(3, 8), torch.zeros(3, 1).long(), num_experts=4, max_tokens=4,"
+    " buffer=world.pe // 3, group=group)",
+    "weighted": "(lambda rows: kernels.moe.combine(rows.x, rows, weighted=world.pe != 3))(kernels.moe.dispatch("
+    "torch.ones(3, 8), torch.zeros(3, 1).long(), num_experts=4, max_tokens=4, group=group))",
     "projection": "kernels.flash_decode_projection(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, 4, 1, 16), torch.ones(1, dtype=torch.int32), torch.ones(16, 4 + world.pe // 3), group=group)",
 }
 
 
-QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection")
+QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection", "scales of rows")
 """Of the rest the arguments are compared as these are."""
 
 
@@ -61,6 +67,8 @@ QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection")
 @pytest.mark.parametrize("group", ["None", pytest.param("column", marks=pytest.mark.slow)])
 def test_they_are_found_at_once(differs: str, group: str) -> None:
     """After calls that were alike. Waits in kernels would be reported after five minutes."""
+    if group != "None" and differs in ("shard", "norm, shard"):
+        pytest.skip("the rows of its shards are those of four PEs")
     program = f"""
 import torch, triton_dist
 from triton_dist import kernels
@@ -83,12 +91,33 @@ with triton_dist.init() as world:
         "dtype": ("torch.bfloat16", "torch.float32"),
         "shard": ("rows=7: of these PE",),
         "scattered rows": ("gemm_reduce_scatter((7, 2)", "gemm_reduce_scatter((8, 2)"),
+        "scales of rows": ("scales of a row=1", "scales of a row=2"),
         "norm, shard": ("norm_all_gather(rows=7: of these PE",),
         "norm, rows": ("reduce_scatter_norm((7, 4)", "reduce_scatter_norm((8, 4)"),
     }.get(differs, ())
     named = named or {"result": ("result of torch.float16", "result of torch.float32")}.get(differs, ())
     for each in named:
         assert each.strip("()").rstrip(",") in text, result.report
+
+
+def test_nothing_goes_on_after_it() -> None:
+    """A PE that catches the error, and those that need not wait, get no result of a later call, which would be another
+    call's of the others; and no process ends well."""
+    program = """
+import torch, triton_dist
+from triton_dist import kernels
+with triton_dist.init() as world:
+    kernels.all_reduce(torch.ones(2, 6))
+    for i in range(4):
+        try:
+            found = kernels.all_reduce(torch.full((2, 6) if world.pe == 0 else (3, 4), float(i)))
+            print("returned", i, flush=True)
+        except RuntimeError:
+            pass
+"""
+    result = launch(["-c", program], 3, env=ENVIRONMENT, timeout=120)
+    assert all(pe.returncode not in (0, None) for pe in result), result.report
+    assert all("returned 1" not in pe.stdout for pe in result), result.report
 
 
 class Store:

@@ -285,6 +285,7 @@ class CpuWorld(World):
 
     def _come(self, team: Team | HostGroup, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
         """Return when all members of ``team`` have come to ``call``: now, or within a short time."""
+        self.check_intact(call)
         if self.recorder is not None:
             self.recorder.host_arrives(call, tuple(team.pes))
         if self.turns is None:
@@ -389,6 +390,7 @@ class CpuWorld(World):
         except CallsDifferError as error:
             self.break_world(f"found that {error}")  # another member may be in its kernel, and wait there for this one
             raise
+        self.check_intact(call)
 
     def _close_group(self, group: HostGroup) -> None:
         del self._group_places[group.name]
@@ -506,6 +508,14 @@ class CpuWorld(World):
             self._end_if_reported()
         return f"PE {broken[0]} {broken[1]}" if broken else None
 
+    def check_intact(self, what: str) -> None:
+        """BrokenWorldError if a PE has failed: a call would be taken for another one of the others, whose order is
+        lost, also if it need not wait for them. A PE by itself may go on."""
+        broken = self.control.aborted() if self.n_pes > 1 else None
+        if broken is not None:
+            self._end_if_reported()
+            raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: PE {broken[0]} {broken[1]}")
+
     def _end_if_reported(self) -> None:
         """In a checked run the PE that finds something reports it; the others have nothing to add."""
         if self.checking is not None and self.checking.has_reported:
@@ -517,8 +527,7 @@ class CpuWorld(World):
             self.checking.fail(reason)
         if self._launch.detector is not None:
             self._launch.detector.fail(reason)
-        else:
-            self.control.abort(self.pe, reason)
+        self.control.abort(self.pe, reason)  # now, so that no call of this PE begins after its error
 
     def _on_exit(self) -> None:
         # A program may end without finalize(): nobody need wait for it, nor it for others. The heap outlives it.
