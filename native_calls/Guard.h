@@ -1,7 +1,7 @@
 //===- Guard.h - What must hold for a call to be repeated -------*- C++ -*-===//
 //
 // A condition on the state of Python objects, as data: Python says what it is
-// about, so this library knows no class of the package, of Triton or PyTorch.
+// about, so nothing here names a class of the package, of Triton or PyTorch.
 //
 //===----------------------------------------------------------------------===//
 

@@ -20,9 +20,9 @@ from triton_dist.process_state import of_process
 from triton_dist.world import checked_ops, teams
 from triton_dist.world.base import World
 from triton_dist.world.current import Current, current_world, find_world
-from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
 from triton_dist.world.non_member import NonMember
+from triton_dist.world.shapes import checked_dtype, checked_shape
 
 __all__ = [
     "alltoall",
@@ -53,8 +53,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger("triton_dist")
-
-_LARGEST = (1 << 63) - 1  # of a size
 
 EXIT_SECONDS = 30.0  # for peers of a program that ends without finalize() to do the same
 
@@ -159,12 +157,12 @@ def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torc
         MemoryError: the heap is full, also without what has been dropped (its size: ``TRITON_DIST_SYMMETRIC_SIZE``).
         TypeError, ValueError: the shape is not one.
     """
-    return current_world().empty(_check_shape(shape), _check_dtype(dtype))
+    return current_world().empty(checked_shape(shape), checked_dtype(dtype))
 
 
 def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
     """A symmetric tensor of zeros. It returns when it is filled on every PE. Otherwise like :func:`empty`."""
-    return _filled(_check_shape(shape), 0, _check_dtype(dtype))
+    return _filled(checked_shape(shape), 0, checked_dtype(dtype))
 
 
 def full(shape: int | Sequence[int], fill_value: float | bool, *, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -174,7 +172,7 @@ def full(shape: int | Sequence[int], fill_value: float | bool, *, dtype: torch.d
     """
     if dtype is None:
         dtype = torch.full((), fill_value).dtype
-    return _filled(_check_shape((shape,)), fill_value, _check_dtype(dtype))
+    return _filled(checked_shape((shape,)), fill_value, checked_dtype(dtype))
 
 
 def from_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -408,28 +406,6 @@ def _filled(shape: tuple[int, ...], value: float | bool, dtype: torch.dtype) -> 
         tensor.fill_(value)
     current_world().barrier_all()  # so that no peer sees what the memory held before
     return tensor
-
-
-def _check_shape(shape: Sequence[Any]) -> tuple[int, ...]:
-    if len(shape) == 1 and isinstance(shape[0], Sequence):
-        shape = shape[0]
-    try:
-        sizes = tuple(integer("a size", size) for size in shape)
-    except TypeError as error:
-        raise TypeError(f"a shape is made of integers, got {tuple(shape)}: {error}") from None
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"sizes must not be negative, got {sizes}")
-    if any(size > _LARGEST for size in sizes):
-        raise ValueError(f"sizes must not be greater than {_LARGEST}, got {sizes}")
-    return sizes
-
-
-def _check_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    if dtype is None:
-        return torch.get_default_dtype()
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"expected a torch.dtype, got {dtype!r}")
-    return dtype
 
 
 def _leave() -> None:

@@ -1,6 +1,7 @@
 """Calls of the kernel library that are made again without Python: the extension module ``_C/native_calls.abi3.so``.
 
-It is C++ that knows no class of this package, of Triton or of PyTorch (``native_calls/``). What it is told is data:
+It is C++ that imports nothing of this package, of Triton or of PyTorch (``native_calls/``). Of a communicator and its
+prepared calls it reads four attributes by name (``Table.cpp``). All else it is told as data:
 
 - a ``Launch``, a compiled kernel with its packed arguments, and which of these are a call's tensors;
 - :class:`Guard` conditions on the state of Python objects, under which a call may be made again;

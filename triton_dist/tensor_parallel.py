@@ -41,6 +41,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.autocast import as_autocast
 from triton_dist.kernels.options import check_bool
 from triton_dist.torch_api import shard_embedding, shard_linear
 from triton_dist.world.current import current_world
@@ -205,21 +206,24 @@ class _ColwiseLinear(_Parallel, nn.Linear):
         if _row_dim(layout, local.dim()) is None and not isinstance(layout, Replicate):
             local, layout = self._local(input, Replicate())
             is_plain = False
-        local, weight = _cast(local), _cast(_part(self.weight)).t()
+        local, weight = as_autocast(local), as_autocast(_part(self.weight)).t()
         dim = _row_dim(layout, local.dim())
-        bias = None if self.bias is None else _cast(_part(self.bias))
+        bias = None if self.bias is None else as_autocast(_part(self.bias))
         if dim is not None:
             rows = None if is_plain or self._shares_equally(input.shape[dim]) else input.shape[dim]
             output = functional.all_gather_gemm(local, weight, dim, self.parallel_group, bias=bias, rows=rows)
             return self._finish(output, Shard(-1))
-        output = functional.replicated_gemm(local, weight, self.parallel_group) if is_plain else local @ weight
+        if is_plain:
+            output = _like(local, functional.replicated_gemm(_matrix(local), weight, self.parallel_group))
+        else:
+            output = local @ weight
         return self._finish(output if bias is None else output + bias, Shard(-1))
 
 
 class _RowwiseLinear(_Parallel, nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         local, _ = self._local(input, Shard(-1))
-        local, weight, group = _cast(local), _cast(_part(self.weight)).t(), self.parallel_group
+        local, weight, group = as_autocast(local), as_autocast(_part(self.weight)).t(), self.parallel_group
         dim = _row_dim(self.parallel_output, local.dim())
         if dim is not None:
             # The gradient of the bias is a sum over PEs, since their parts of the output differ.
@@ -229,21 +233,21 @@ class _RowwiseLinear(_Parallel, nn.Linear):
             return self._finish(output, Shard(dim), local.shape[dim])
         if isinstance(self.parallel_output, Replicate):
             bias = self._whole_bias(Replicate())
-            output = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False, bias=bias)
-            return self._finish(output, Replicate())
+            output = functional.gemm_all_reduce(_matrix(local), weight, "sum", group, reduce_grad=False, bias=bias)
+            return self._finish(_like(local, output), Replicate())
         output = local @ weight
         shared = cast("torch.Tensor | None", self.bias)
         if shared is None:
             return self._finish(output, Partial())
         whole = DTensor.from_local(output, self.parallel_mesh, [Partial()], run_check=False)
         whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
-        biased = cast("DTensor", whole + _cast(shared))
+        biased = cast("DTensor", whole + as_autocast(shared))
         return biased.to_local() if self.returns_local else biased
 
     def _whole_bias(self, gradients: Placement) -> torch.Tensor | None:
         """The bias, of which every PE has a copy, if there is one; its gradients are ``gradients``."""
         bias = cast("DTensor | None", self.bias)
-        return None if bias is None else _cast(bias.to_local(grad_placements=[gradients]))
+        return None if bias is None else as_autocast(bias.to_local(grad_placements=[gradients]))
 
 
 class _RowwiseEmbedding(_Parallel, nn.Embedding):
@@ -272,10 +276,14 @@ def _part(parameter: torch.Tensor) -> torch.Tensor:
     return cast("DTensor", parameter).to_local()
 
 
-def _cast(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in autocast's dtype, where autocast is on: PyTorch does that for its own linear layers only."""
-    kind = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
+def _matrix(input: torch.Tensor) -> torch.Tensor:
+    """The input, or a vector as a matrix of one row: nn.Linear takes vectors, and the operators do not."""
+    return input if input.dim() > 1 else input.unsqueeze(0)
+
+
+def _like(input: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """The output of :func:`_matrix` of ``input``, which is a vector if ``input`` is one."""
+    return output if input.dim() > 1 else output.squeeze(0)
 
 
 def _row_dim(layout: Placement, dims: int) -> int | None:

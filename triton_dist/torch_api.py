@@ -45,6 +45,7 @@ __all__ = [
     "stream_handles",
     "symmetric_memory_of",
     "tensors_for_c",
+    "version_of",
     "without_memory",
 ]
 
@@ -353,3 +354,9 @@ def _tensors(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
                 yield tensor, writes
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """How often a tensor has been written to, as autograd counts it. None where that says nothing of this tensor alone:
+    a view shares its number with the whole, and tensors of inference mode have none."""
+    return None if tensor.is_inference() or tensor._is_view() else tensor._version

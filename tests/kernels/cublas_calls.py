@@ -28,6 +28,7 @@ from prepared_calls.world import Calls, calls, symmetric
 from triton_dist import cublas, kernels
 from triton_dist.kernels.actions import _moved
 from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.gemm import cublas as gemm_cublas
 from triton_dist.kernels.gemm.cublas import Cublas, cublas_gemm
 from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_ways
@@ -340,16 +341,31 @@ def errors_are_those_of_python() -> None:
                     assert not fake_gpu.DONE, "what comes behind it is left out"
                 assert said == [f"CUDA error: CUBLAS_STATUS_{name} when calling `{function}`"] * 3
                 learnt(call)  # the communicator is free again
+
+
+def without_a_handle_gemms_are_torch_s() -> None:
+    """Where cuBLAS makes none for lack of memory, or PyTorch has none for the workspace: then it is not asked again."""
+    no_workspace = mock.patch.object(gemm_cublas, "_workspace_bytes", side_effect=torch.OutOfMemoryError)
+    for lack in (failing("create", 3), no_workspace):
+        with Communicator() as comm:
+            call = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
+            with lack:
+                assert of_torch(call) == 1
+            cublas = comm.own(Cublas)
+            assert not cublas.handle and cublas._workspace is None
+            assert [of_torch(call) for _ in range(4)] == [1] * 4 and of_cublas(call) == 0
+
+
+def nothing_waits_for_kernels_of_an_aborted_world() -> None:
     with Communicator() as comm:
-        call = gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)
-        with (
-            failing("create", 3),
-            pytest.raises(RuntimeError, match="CUBLAS_STATUS_ALLOC_FAILED when calling `cublasC"),
-        ):
-            call()
+        gemm_call(kernels.gemm_all_reduce, numbers(ROWS, K), B, comm)()
         cublas = comm.own(Cublas)
-        assert not cublas.handle and cublas._workspace is None
-        learnt(call)
+        assert cublas.handle
+        CALLED.clear()
+        with mock.patch.object(comm.world, "aborted", True):
+            cublas.close()
+        assert not CALLED and cublas.handle, "cuBLAS waits when it destroys a handle"
+    assert [name for name, _ in CALLED] == ["destroy"]
 
 
 def communicators_have_handles_of_their_own() -> None:
@@ -549,6 +565,8 @@ CHECKS = (
             streams_are_those_of_the_call,
             flags_are_read_in_each_call,
             errors_are_those_of_python,
+            without_a_handle_gemms_are_torch_s,
+            nothing_waits_for_kernels_of_an_aborted_world,
             communicators_have_handles_of_their_own,
             nothing_is_made_in_captures,
             threads_run_while_a_gemm_waits,

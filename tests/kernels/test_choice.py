@@ -486,7 +486,7 @@ def test_scales_of_parts_are_another_case(scales: str) -> None:
     for hopper in (True, False):
         described = gemm.Gemm(4096, 4096, 4096, a.dtype, torch.bfloat16, 4, hopper=hopper)
         scaled = described._replace(scales=scales)
-        assert scaled.alone == scaled.ours >= described.ours and described.alone == described.seconds
+        assert scaled.local == scaled.ours >= described.ours and described.local == described.seconds
         assert (scaled.ours > described.ours) == (scales == "blocks"), "sums are scaled once, or at each step along K"
 
 

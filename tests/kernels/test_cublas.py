@@ -14,6 +14,8 @@ CHECKS = (
     "streams_are_those_of_the_call",
     "flags_are_read_in_each_call",
     "errors_are_those_of_python",
+    "without_a_handle_gemms_are_torch_s",
+    "nothing_waits_for_kernels_of_an_aborted_world",
     "communicators_have_handles_of_their_own",
     "nothing_is_made_in_captures",
     "threads_run_while_a_gemm_waits",

@@ -20,8 +20,8 @@ import torch
 from triton_dist import native_calls, stream_operations, triton_api
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.cuda import succeed
-from triton_dist.kernels.gemm.cublas import CublasGemm
 from triton_dist.kernels.overlaps import span_of
+from triton_dist.kernels.protocols.gemm_work import GemmWork
 from triton_dist.kernels.protocols.side_stream import SideStreams
 from triton_dist.kernels.protocols.stream_work import PlacedWork, StreamWork
 from triton_dist.native_calls import Guard
@@ -196,15 +196,14 @@ class _Finder:
             self._launches.append(work)
         elif type(work) is StreamWork:
             self._put(work, self._places(self._found(taken), self._found(taken)), on_side=on_side)
-        elif type(work) is CublasGemm and not on_side and work.is_direct():
+        elif isinstance(work, GemmWork) and not on_side and work.is_direct():
             places = self._places(self._found(taken)[:3], self._found(taken)[:3])
             self._actions.append(("multiply", work.data, places))
             self._flags += work.flags
             self._kept.append(work)
         else:
-            if (
-                type(work) is CublasGemm and not on_side
-            ):  # until it goes to cuBLAS again, as with a flag that is set back
+            if isinstance(work, GemmWork) and not on_side:
+                # The call is Python's until the GEMM is direct again, as when a flag is set back.
                 self._flags.append(Guard(work.is_direct, "call", (), "is", False))
             self._has_functions = True
             self._actions.append(("call", *self._called(work, taken)))

@@ -25,6 +25,7 @@ __all__ = [
     "check_part",
     "check_tensors",
     "count_reduced_words",
+    "in_words",
     "need_symmetric",
     "reduced_words",
     "word_bytes",
@@ -134,6 +135,12 @@ def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors:
                 f" with triton_dist.empty, zeros, …) for algorithm {algorithm}, and {why}; only small tensors need not"
                 " be"
             )
+
+
+def in_words(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor, or a copy, that begins at a multiple of 4 bytes, where :func:`words` begin. A view need not,
+    as of a flat buffer, or the gradient of a ``cat``."""
+    return tensor if tensor.data_ptr() % 4 == 0 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +25,8 @@ from triton_dist.torch_api import stream_handles
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 from triton_dist.world.groups import HostGroup
+from triton_dist.world.integers import integer
+from triton_dist.world.shapes import checked_dtype, checked_shape
 from triton_dist.world.teams import Team, pes_of_group
 
 __all__ = [
@@ -110,6 +113,7 @@ class Communicator:
         self._depth = 0
         self._stream: torch.cuda.Stream | None = None
         self._handle = -1
+        """Of the stream of the last call. This, ``_depth`` and ``_made`` are read by native_calls/Table.cpp."""
         self._on_gpu = world.kind == "gpu"
         self.current_stream = stream_handles(world.device.index) if self._on_gpu else int
         """Returns the handle of the current stream."""
@@ -169,6 +173,11 @@ class Communicator:
             owned.close()
         self._owned.clear()
 
+    def check_live(self) -> None:
+        """RuntimeError if the communicator was closed, which the end of its world does, too."""
+        if self._closed:
+            raise RuntimeError(f"{self} was closed")
+
     def __enter__(self) -> Communicator:
         return self
 
@@ -183,21 +192,23 @@ class Communicator:
 
     # ---- memory and hosts
 
-    def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, *shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor that is symmetric on the members, with unspecified contents. *Collective* over the group.
 
-        Raises:
-            RuntimeError: the communicator is closed.
-        """
-        if self._closed:
-            raise RuntimeError(f"{self} was closed")
-        if self._parent is not None:
-            return self._parent.empty(*shape, dtype=dtype)
-        if self.n_pes == self.world.n_pes:
-            return self.world.empty(shape, dtype)
-        return self.world.empty_in(self._hosts, shape, dtype)
+        Arguments as of :func:`triton_dist.empty`.
 
-    def zeros(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        Raises:
+            RuntimeError: the communicator is closed. TypeError, ValueError: the shape or dtype is none.
+        """
+        self.check_live()
+        sizes, dtype = checked_shape(shape), checked_dtype(dtype)
+        if self._parent is not None:
+            return self._parent.empty(sizes, dtype=dtype)
+        if self.n_pes == self.world.n_pes:
+            return self.world.empty(sizes, dtype)
+        return self.world.empty_in(self._hosts, sizes, dtype)
+
+    def zeros(self, *shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
         """As :meth:`empty`, filled with zeros."""
         tensor = self.empty(*shape, dtype=dtype)
         self.world.clear(tensor)
@@ -206,16 +217,25 @@ class Communicator:
 
     def barrier(self) -> None:
         """Wait until all members are here and the work each had started on its device is complete. *Collective.*"""
+        self.check_live()
         self.world.finish_work()
         self.world.together(self._hosts, "barrier()")
 
     def exchange(self, call: str, value: str) -> list[str]:
         """What each member's host passes as ``value``, a line of up to 300 characters, in the order of ranks.
         *Collective.*"""
+        self.check_live()
         return [value] if self.n_pes == 1 else self.world.together(self._hosts, call, value)
 
     def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
-        """``tensor``, which is symmetric on the members, as it lies on the member ``rank``."""
+        """``tensor``, which is symmetric on the members, as it lies on the member ``rank``.
+
+        Raises:
+            ValueError: there is no such member, or the tensor is not symmetric. TypeError: ``rank`` is no integer.
+        """
+        rank = integer("rank", rank)
+        if not 0 <= rank < self.n_pes:
+            raise ValueError(f"rank {rank} is out of range [0, {self.n_pes}) of {self}")
         return self.world.peer(tensor, self.pes[rank])
 
     def check_one_host(self, function: str) -> None:

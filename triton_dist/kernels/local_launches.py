@@ -131,8 +131,8 @@ class LocalLaunches:
         )
         if again is None:
             return
-        if len(self._plans) == _PLANS:
-            del self._plans[next(iter(self._plans))]
+        while len(self._plans) >= _PLANS:  # other threads may add and drop some meanwhile
+            self._plans.pop(next(iter(self._plans), None), None)
         learnable = Learnable(None, [(again, lambda *given: given, ())], also=len(also))
         self._plans[signature] = _Plan(again, signature[0][0], details, new, {}, learnable)
 

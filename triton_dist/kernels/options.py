@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 import torch
@@ -34,7 +33,8 @@ def check_number(function: str, name: str, value: object, least: float | None = 
     """``value`` is a finite int or float, at least ``least``."""
     if not _is_int(value) and not isinstance(value, (float, torch.SymFloat)):
         raise _refuse(function, name, "a number", value)
-    if isinstance(value, (int, float)) and not (math.isfinite(value) and (least is None or value >= least)):
+    # Not math.isfinite, which torch.compile does not trace with a float that varies: of nan and inf this is nan.
+    if isinstance(value, (int, float)) and not (value - value == 0 and (least is None or value >= least)):
         allowed = "finite" if least is None else f"finite and at least {least}"
         raise ValueError(f"{function}: {name} must be {allowed}, got {value!r}")
 

@@ -196,7 +196,7 @@ class Prepared:
         self._dependent = communicator.world.own(DependentLaunches)
         self._plans: dict[Hashable, _Plan] = {}
         self._symmetric: dict[int, bool] = {}  # addresses of tensors, as long as nothing is allocated or freed
-        self._changes = -1
+        self._changes = -1  # read by native_calls/Table.cpp
         self._seen: list[Repeated] | None = None
         """The calls that were made again within a step of another, while it is of interest."""
         self._native = of_process(NativeCalls)

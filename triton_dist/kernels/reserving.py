@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,16 +15,16 @@ from triton_dist.kernels.collectives.staging import staging, staging_barriers
 from triton_dist.kernels.collectives.two_exchanges import MESSAGES
 from triton_dist.kernels.collectives.two_level.memory import memory
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.device import is_hopper
+from triton_dist.kernels.device import is_hopper, sms
 from triton_dist.kernels.functional import layout
 from triton_dist.kernels.gemm.arguments import DTYPES
 from triton_dist.kernels.gemm.between_hosts import columns_of_all, sums_of_rows
 from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.few_columns import FEW_BYTES, few_columns
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
-from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import reserve_slots
 from triton_dist.kernels.gemm.two_level import shards_of_hosts, sums_of_hosts
+from triton_dist.kernels.gemm.workspaces import gathered_rows, gathered_scales, local_result, partial_sums
 from triton_dist.kernels.moe import reserving as of_experts
 from triton_dist.kernels.moe.reserving import Experts
 from triton_dist.kernels.norm.arguments import fits as fits_norm
@@ -66,10 +66,10 @@ def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) ->
 
 
 def _gathered_rows(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
-    symmetric_matrix(comm, "gathered", rows, hidden, dtype)
+    gathered_rows(comm, rows, hidden, dtype)
     reserve_exchange(comm, each_of(rows, comm.n_pes) * hidden * dtype.itemsize)
     if dtype in FP8:
-        symmetric_matrix(comm, "gathered scales", rows, -(-hidden // SCALE_BLOCK), torch.float32)
+        gathered_scales(comm, rows, -(-hidden // SCALE_BLOCK))
 
 
 def _scattered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
@@ -82,7 +82,7 @@ def _scattered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
 def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype, *, to_all: bool) -> None:
     result = torch.bfloat16 if dtype in FP8 else dtype
     (_reduction_to_all if to_all else _reduction)(comm, rows, hidden, result)
-    symmetric_matrix(comm, "product", rows, hidden, result)
+    local_result(comm, rows, hidden, result)
     if dtype == result:
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
     if is_hopper():
@@ -90,8 +90,8 @@ def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype
 
         shards = 1 if to_all else comm.n_pes
         padded = ring_rows(rows, shards)
-        symmetric_matrix(comm, "partial sums", padded, hidden, result)
-        symmetric_matrix(comm, "partial sums", *most_staged(padded, hidden, comm.n_pes, to_all=to_all), result)
+        partial_sums(comm, padded, hidden, result)
+        partial_sums(comm, *most_staged(padded, hidden, comm.n_pes, to_all=to_all), result)
         _flags(comm, rows, hidden, shards)
 
 
@@ -155,7 +155,7 @@ def _gathered_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: t
 
 def _sums_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     result = torch.bfloat16 if dtype in FP8 else dtype
-    symmetric_matrix(comm, "product", rows, hidden, result)
+    local_result(comm, rows, hidden, result)
     sums_of_rows(comm, each_of(rows, comm.n_pes), hidden)
     sums_of_hosts(comm, rows // comm.n_pes, hidden, result)
     _slices(comm, "gemm_reduce_scatter", rows, hidden, dtype)
@@ -185,6 +185,10 @@ _FUNCTIONAL = ("all_gather", "all_reduce", "all_to_all", "gemm_all_reduce", "gem
 """Whose functional forms have workspace for a result that peers store to."""
 
 
+_EXCHANGES_TOKENS = (*of_experts.BETWEEN_HOSTS, "all_gather_grouped_gemm")
+"""Operations on experts whose tokens have ``hidden`` columns, and are moved by 16 bytes."""
+
+
 class _Sizes(NamedTuple):
     """The arguments of :func:`reserve` that are numbers or a dtype."""
 
@@ -209,6 +213,23 @@ def _lacking(name: str, sizes: _Sizes) -> str:
     elif name in of_experts.RESERVE:
         needed = "hidden", "num_experts", "top_k"
     return " and ".join(f"{size}=" for size in needed if not getattr(sizes, size))
+
+
+def _check_experts(names: Sequence[str], sizes: _Sizes) -> None:
+    """ValueError for sizes that no call of these operations on experts can have: their workspace would serve none."""
+    if sizes.top_k > 64:
+        raise ValueError(f"reserve: top_k of {names[0]} must be in [1, 64], got {sizes.top_k}")
+    if sizes.num_sms > sms():
+        raise ValueError(f"reserve: num_sms of {names[0]} must be in [0, {sms()}], got {sizes.num_sms}")
+    for name in names:
+        # What combine returns is of the dtype of the experts' results, which is not fp8.
+        dtype = torch.bfloat16 if name.startswith("combine") and sizes.dtype in FP8 else sizes.dtype
+        nbytes = sizes.hidden * dtype.itemsize
+        if name in _EXCHANGES_TOKENS and nbytes % 16:
+            raise ValueError(
+                f"reserve: a row of {name} must be a multiple of 16 bytes, got hidden = {sizes.hidden} of {dtype},"
+                f" {nbytes} bytes"
+            )
 
 
 def reserve(
@@ -267,12 +288,14 @@ def reserve(
     for name in operations:
         if lacking := _lacking(name, sizes):
             raise ValueError(f"reserve: {name} needs {lacking}")
-    chosen = operations or tuple(name for name in OPERATIONS if not _lacking(name, sizes))
+    chosen = tuple(dict.fromkeys(operations)) or tuple(name for name in OPERATIONS if not _lacking(name, sizes))
     if not chosen:
         raise ValueError("reserve: give hidden=, for collectives, norms and GEMMs, or heads= and head_dim=")
     with calling("reserve", group, between_hosts=True) as comm:
         if num_experts % comm.n_pes:
             raise ValueError(f"reserve: num_experts must be a multiple of the {comm.n_pes} PEs, got {num_experts}")
+        if of_tokens := [name for name in chosen if name in of_experts.RESERVE]:
+            _check_experts(of_tokens, sizes)
         comm.compare("reserve", chosen, functional, *sizes)
         if comm.grid.hosts > 1:
             return {name: _made_between_hosts(comm, name, sizes, functional) for name in chosen}

@@ -139,7 +139,7 @@ def _scales(
     takes. Operands that are not of fp8 have none, and blocks need a K of whole ones."""
     if a.dtype not in FP8:
         return {"": (None, {})}
-    ones = partial(torch.ones, device=a.device)
+    ones = partial(torch.ones, dtype=torch.float32, device=a.device)
     found: dict[str, tuple[Scale, dict[str, torch.Tensor]]] = {}
     k, n = b.shape
     if "whole" in forms:
@@ -219,6 +219,10 @@ def tune(
         TypeError, ValueError: an operation cannot be tuned, or what it needs is not given.
         MemoryError: the symmetric heap has no room for the tensors of a call.
     """
+    for name, given, what in (("weights", weights, "pairs (K, N)"), ("scales", scales, "names")):
+        # A str is a sequence, too: of letters.
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise TypeError(f"tune: {name} must be a sequence of {what}, got {given!r} of type {type(given).__name__}")
     pairs = tuple(tuple(weight) if isinstance(weight, Sequence) else (weight,) for weight in weights)
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError(f"tune: weights are pairs (K, N) of positive ints, got {weights}")
@@ -270,7 +274,7 @@ def _checked(operations: Sequence[str], work: Workload) -> tuple[str, ...]:
         raise ValueError(f"tune: weights are pairs (K, N) of positive ints, got {work.weights}")
     if work.dtype not in DTYPES:
         raise ValueError(f"tune: dtype must be {', '.join(map(str, DTYPES))}, got {work.dtype}")
-    if not work.scales or set(work.scales) - set(SCALES):
+    if not work.scales or any(scale not in SCALES for scale in work.scales):
         raise ValueError(f"tune: scales are some of {', '.join(SCALES)}, got {', '.join(map(repr, work.scales))}")
     if work.dtype in FP8 and work.hidden:
         raise ValueError("tune: hidden is of collectives and norms, whose rows are not of fp8: tune them by themselves")

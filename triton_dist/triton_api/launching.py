@@ -325,7 +325,7 @@ class PreparedLaunch:
     def _descriptor(self, position: int, address: int) -> Any:
         found = self._encoded.get((position, address))
         if found is None:
-            if len(self._encoded) == _ENCODED:
+            if len(self._encoded) >= _ENCODED:  # more, where threads have added some at a time
                 self._encoded.clear()
             found = self._encoded[position, address] = self._at(position, self._descriptors[position], address)
         return found

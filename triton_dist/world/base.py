@@ -74,6 +74,9 @@ class World(ABC):
     finalized: bool = False
     """Whether the world has ended."""
 
+    aborted: bool = False
+    """Whether it has ended by :meth:`abort`: kernels of this PE may wait for ever, so nothing may wait for them."""
+
     team_world: Team
     """The team of all PEs."""
 
@@ -428,7 +431,7 @@ class World(ABC):
     def abort(self, why: str = "gave up its world") -> None:
         """End the world on this PE alone, after an error, without a wait. The others, told ``why``, must end, too."""
         if not self.finalized:
-            self.finalized = True
+            self.finalized = self.aborted = True
             if self._launch.detector is not None:
                 self._launch.detector.fail(why)
             with self._closing():

@@ -18,7 +18,7 @@ from triton_dist.kernels import Communicator, functional
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS
-from triton_dist.kernels.protocols.workspace import Workspace
+from triton_dist.kernels.protocols.workspace import Workspace, symmetric_workspace
 
 COLLECTIVES = {
     "all_gather": ("low_latency", "push", "copy_engine", "auto"),
@@ -169,8 +169,64 @@ def check_several_communicators(world: Any) -> None:
     first.close()
     with raises(RuntimeError, "communicator of PEs .* was closed"):
         kernels.all_reduce(torch.ones(4), group=first)
-    with raises(RuntimeError, "communicator of PEs .* was closed"):
-        first.empty(4, dtype=torch.float32)
+    for call in (
+        lambda: first.empty(4, dtype=torch.float32),
+        lambda: functional.all_reduce(torch.ones(4), group=first),
+        lambda: functional.gemm_all_reduce(torch.ones(4, 4), torch.ones(4, 4), group=first),
+        first.barrier,
+        lambda: first.exchange("a call", "a value"),
+    ):
+        with raises(RuntimeError, "communicator of PEs .* was closed"):
+            call()
+
+
+def check_a_communicator_of_a_former_world_is_refused(world: Any) -> None:
+    """Also where one of this world has its name, as the first ones of both have. The end of a world closes all."""
+    former = Communicator()
+    former.close()
+    with Communicator() as comm:
+        former.name = comm.name
+        for module in (kernels, functional):
+            with raises(RuntimeError, "communicator of PEs .* was closed"):
+                module.all_reduce(torch.ones(4), group=former)
+        assert functional.all_reduce(torch.ones(4), group=comm).tolist() == [4.0] * 4
+
+
+def check_tensors_of_communicators(world: Any) -> None:
+    """Shapes, dtypes and ranks are as those of ``triton_dist.empty`` and ``triton_dist.peer``."""
+    row, _ = world.team_world.split_2d(2)
+    with Communicator(row) as of_row, Communicator() as of_all:
+        for comm in (of_row, of_all):
+            assert comm.empty((4, 5), dtype=torch.int8).shape == comm.zeros(4, 5, dtype=torch.int8).shape == (4, 5)
+            assert comm.zeros(torch.Size((2, 3))).dtype == torch.get_default_dtype()
+            for wrong, error, message in (
+                ((-1,), ValueError, "sizes must not be negative"),
+                (((4, -5),), ValueError, "sizes must not be negative"),
+                ((2.5,), TypeError, "a shape is made of integers"),
+                (("3",), TypeError, "a shape is made of integers"),
+            ):
+                with raises(error, message):
+                    comm.empty(*wrong, dtype=torch.float32)
+            with raises(TypeError, "expected a torch.dtype, got 'float32'"):
+                comm.zeros(3, dtype="float32")
+            mine = comm.empty(3, dtype=torch.float32)
+            assert comm.peer(mine, comm.my_rank).data_ptr() == mine.data_ptr()
+            for rank in (-1, comm.n_pes, 99):
+                with raises(ValueError, rf"rank {rank} is out of range \[0, {comm.n_pes}\) of <communicator"):
+                    comm.peer(mine, rank)
+            with raises(TypeError, "rank must be an integer"):
+                comm.peer(mine, 0.0)
+
+
+def check_workspace_that_cannot_grow_is_counted_once(world: Any) -> None:
+    with Communicator() as comm:
+        symmetric_workspace(comm, "a matrix", 1 << 10)
+        before = comm.workspace_bytes, dict(comm.own(Workspace).tensors)
+        for _ in range(2):
+            with raises(MemoryError):
+                symmetric_workspace(comm, "a matrix", 1 << 40)
+            assert (comm.workspace_bytes, comm.own(Workspace).tensors) == before
+        assert symmetric_workspace(comm, "a matrix", 1 << 10).numel() == 1 << 10
 
 
 def check_memory_is_reused(world: Any) -> None:

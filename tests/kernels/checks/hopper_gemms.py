@@ -137,13 +137,16 @@ def check_hopper_scales(world: Any) -> None:
 
 def check_hopper_sums_of_owners(world: Any) -> None:
     """Tiles of both sizes, an own tile one round and two rounds behind; rows in turn through one communicator."""
-    for function, dealt in ((kernels.gemm_all_reduce, by_turns), (kernels.gemm_reduce_scatter, by_rows)):
+    for function, dealt, few, shards in (
+        (kernels.gemm_all_reduce, by_turns, 300, 1),
+        (kernels.gemm_reduce_scatter, by_rows, 100, world.n_pes),
+    ):
         config = set()
-        for m, n in ((1300, 512), (300, 640), (1300, 512)):
+        for m, n in ((1300, 512), (few, 640), (1300, 512)):
             given = operands(world, m, n, 64, torch.float16, False)
             whole = summed([a.float() @ b.float() for a, b in given])
             same(function(*given[world.pe], algorithm="direct"), part(world, function, whole))
-            a, c = given[0][0], torch.empty(ring_rows(m, world.n_pes), n, device="meta")
+            a, c = given[0][0], torch.empty(ring_rows(m, shards), n, device="meta")
             shares = direct_schedule(a, c, dealt, portable.programs(0), world.n_pes, world.pe)[1]
             config.add(shares.config.block_n)
         assert config == {128, 256}, config

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from typing import Any
 
 import torch
@@ -122,6 +123,15 @@ def check_mistakes(world: Any) -> None:
         functional.gemm_all_reduce(a, b.bfloat16())
     with raises(ValueError, "no elements"):
         functional.all_gather_gemm(a[:, :0], b[:0])
+    for call in (
+        functional.all_gather_gemm,
+        partial(functional.all_gather_gemm, return_gathered=True),
+        functional.gemm_all_scatter,
+        functional.gemm_reduce_scatter,
+        functional.gemm_all_reduce,
+    ):
+        with raises(ValueError, r"b has no elements: its shape is \(3, 0\)"):
+            call(a, b[:, :0])
     with raises(ValueError, "algorithm must be auto"):
         functional.all_gather(a, algorithm="fast")
     with raises(ValueError, "algorithm must be auto"):
@@ -131,6 +141,20 @@ def check_mistakes(world: Any) -> None:
             torch.ops.triton_dist.reduce_scatter(a[1:], "sum", 0, n, "")
         with raises(ValueError, rf"all_to_all: dimension 0 of input is {2 * n - 1}, which {n} PEs cannot"):
             functional.all_to_all(a[1:])
+
+
+def check_dimensions_of_rows_without_elements(world: Any) -> None:
+    """Forward and backward, whichever dimension of rows has none."""
+    n = world.n_pes
+    for shape, dim in (((0, 2 * n, 6), 1), ((n, 0, 6), 0), ((0, n, 6), 0), ((0, 6), 0)):
+        for call in (functional.gemm_reduce_scatter, functional.all_gather_gemm):
+            a, b = torch.ones(shape, requires_grad=True), torch.ones(6, 4, requires_grad=True)
+            y = call(a, b, **{"scatter_dim" if call is functional.gemm_reduce_scatter else "gather_dim": dim})
+            assert y.numel() == 0 and y.dim() == len(shape)
+            y.sum().backward()
+            assert a.grad.shape == a.shape
+            same(b.grad, torch.zeros(6, 4))
+    assert functional.norm_gemm(torch.ones(0, 3, 16), torch.ones(16, 8)).shape == (0, 3, 8)
 
 
 def check_forward_mode_is_refused(world: Any) -> None:
@@ -197,6 +221,26 @@ def main() -> None:
     with raises(RuntimeError, "there is no world: call triton_dist.init()"):
         y.sum().backward()
     print("passed: backward_after_finalize", flush=True)
+
+
+def check_views_that_begin_between_words(world: Any) -> None:
+    """Kernels load words of 4 bytes. Views of 16-bit floats may begin between them, as autograd's gradient of a cat."""
+    n = world.n_pes
+    whole = torch.arange(8 * n + 1).remainder(5).bfloat16()
+    view = whole[1:]
+    mine = slice(8 * world.pe, 8 * (world.pe + 1))
+    assert view.data_ptr() % 4 == 2
+    assert torch.equal(functional.all_reduce(view), n * view)
+    assert torch.equal(functional.all_gather(view), view.repeat(n))
+    assert torch.equal(functional.reduce_scatter(view), n * view[mine])
+    assert torch.equal(functional.all_to_all(view), view[mine].repeat(n))
+    x, head = torch.ones(8, dtype=torch.bfloat16, requires_grad=True), torch.ones(1, dtype=torch.bfloat16)
+    (torch.cat([head, functional.all_reduce(x)]) * whole[:9]).sum().backward()
+    assert torch.equal(x.grad, n * whole[1:9])
+    columns = torch.ones(5, 9).bfloat16()[:, 1:]
+    shard = columns[2 * world.pe : 2 * world.pe + 2] if n == 3 else columns
+    found = kernels.all_gather_gemm(shard, torch.ones(8, 4).bfloat16(), **({"rows": 5} if n == 3 else {}))
+    assert torch.equal(found, torch.full_like(found, 8.0))
 
 
 if __name__ == "__main__":

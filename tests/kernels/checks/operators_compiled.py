@@ -122,3 +122,8 @@ def check_compile_refusals(world: Any) -> None:
         torch.compile(lambda a, b: functional.all_gather_gemm(a, b), backend="aot_eager", fullgraph=True)(
             torch.ones(2, 2), torch.ones(2, 2).half()
         )
+    with kernels.Communicator() as comm:
+        summed = torch.compile(lambda x: functional.all_reduce(x, group=comm), backend="aot_eager")
+        same(summed(torch.ones(3)), torch.full((3,), float(world_size)))
+    with raises(RuntimeError, "communicator of PEs .* was closed"):
+        summed(torch.ones(3))

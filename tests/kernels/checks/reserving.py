@@ -12,6 +12,8 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import functional, moe
 from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.device import sms
+from triton_dist.kernels.moe import reserving as moe_operations
 from triton_dist.kernels.protocols.workspace import Workspace
 from triton_dist.kernels.reserving import OPERATIONS
 
@@ -73,6 +75,9 @@ def check_only_what_is_named(world: triton_dist.World) -> None:
         made = kernels.reserve("all_gather", "gemm_all_reduce", max_tokens=8, hidden=16, group=comm)
         assert list(made) == ["all_gather", "gemm_all_reduce"] and min(made.values()) > 0
         assert not any("norm" in name for name in comm.own(Workspace).tensors)
+    with Communicator() as comm:
+        made = kernels.reserve("all_reduce", "all_gather", "all_reduce", max_tokens=8, hidden=16, group=comm)
+        assert list(made) == ["all_reduce", "all_gather"] and sum(made.values()) == comm.workspace_bytes > 0
     assert not communicator_of().workspace_bytes or communicator_of() is not comm
 
 
@@ -141,6 +146,25 @@ def check_wrong_arguments(world: triton_dist.World) -> None:
         kernels.reserve("dispatch", max_tokens=1, hidden=1)
     with raises(ValueError, "reserve: flash_decode needs head_dim="):
         kernels.reserve("flash_decode", max_tokens=1, heads=1)
+    sizes = {"max_tokens": 2, "hidden": 16, "num_experts": world.n_pes, "top_k": 1}
+    for name in moe_operations.RESERVE:
+        with raises(ValueError, f"reserve: top_k of {name} must be in .1, 64., got 65"):
+            kernels.reserve(name, **sizes | {"top_k": 65})
+        with raises(ValueError, f"reserve: num_sms of {name} must be in .0, {sms()}., got {sms() + 1}"):
+            kernels.reserve(name, **sizes, num_sms=sms() + 1)
+    with Communicator() as comm:
+        for name in ("dispatch", "combine", "dispatch_tokens", "combine_tokens", "all_gather_grouped_gemm"):
+            with raises(ValueError, f"row of {name} must be a multiple of 16 bytes, got hidden = 12 of torch.bfloat16"):
+                kernels.reserve("all_reduce", name, **sizes | {"hidden": 12}, group=comm)
+        assert comm.workspace_bytes == 0, "the checks come first"
+        # The rows of a dispatch of fp8 are 8 bytes each, and those of its combine 16.
+        eight = sizes | {"hidden": 8, "dtype": torch.float8_e4m3fn}
+        with raises(
+            ValueError, "row of dispatch must be a multiple of 16 bytes, got hidden = 8 of torch.float8_e4m3fn"
+        ):
+            kernels.reserve("dispatch", **eight, group=comm)
+        kernels.reserve("combine", **eight, group=comm)
+        kernels.reserve("all_gather", max_tokens=2, hidden=9, num_sms=sms() + 1, top_k=65, group=comm)
     with Communicator() as comm, raises(MemoryError):
         kernels.reserve("gemm_all_reduce", max_tokens=1 << 20, hidden=1 << 14, group=comm)
 

@@ -160,6 +160,30 @@ def check_autocast(world: Any) -> None:
             torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
 
 
+def check_autocast_leaves_float64(world: Any) -> None:
+    """As PyTorch's layers: a layer of float64 computes in float64."""
+    mesh, n = mesh_of(world), world.n_pes
+    for style in (parallel, tensor_parallel):
+        made = apply(style, nn.Sequential(nn.Linear(4, 2 * n).double()), mesh, {"0": ("ColwiseParallel", {})})
+        with torch.autocast("cpu", torch.bfloat16):
+            assert made(torch.ones(3, 4, dtype=torch.float64)).dtype == torch.float64
+
+
+def check_vectors(world: Any) -> None:
+    """nn.Linear takes an input of one dimension."""
+    torch.manual_seed(0)
+    mesh, n = mesh_of(world), world.n_pes
+    replicated = torch.randn(2 * n, generator=torch.Generator().manual_seed(1))
+    mine = torch.randn(2, generator=torch.Generator().manual_seed(world.pe))
+    model = nn.Sequential(nn.Linear(2 * n, 3 * n))
+    for options, x in (({}, replicated), ({"output_layouts": Replicate()}, replicated)):
+        compare(model, mesh, {"0": ("ColwiseParallel", options)}, x)
+    compare(model, mesh, {"0": ("ColwiseParallel", {})}, replicated, Replicate())
+    compare(model, mesh, {"0": ("ColwiseParallel", {"input_layouts": Shard(0)})}, mine)
+    for options in ({}, {"use_local_output": False}, {"output_layouts": Shard(0)}):
+        compare(model, mesh, {"0": ("RowwiseParallel", options)}, mine)
+
+
 def check_attention(world: Any) -> None:
     torch.manual_seed(0)
     plan = {name: ("ColwiseParallel", {"input_layouts": Shard(1)}) for name in "qkv"}

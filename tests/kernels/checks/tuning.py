@@ -188,6 +188,17 @@ def check_wrong_arguments(world: triton_dist.World) -> None:
     ):
         with raises(ValueError, f"tune: .*{message}"):
             kernels.tune(**{**good, **change})
+    for change, message in (
+        ({"weights": 5}, "weights must be a sequence of pairs .K, N., got 5 of type int"),
+        ({"weights": None}, "weights must be a sequence of pairs .K, N., got None"),
+        ({"weights": "8x8"}, "weights must be a sequence of pairs .K, N., got '8x8'"),
+        ({"scales": None}, "scales must be a sequence of names, got None"),
+        ({"scales": "rows"}, "scales must be a sequence of names, got 'rows' of type str"),
+    ):
+        with raises(TypeError, f"tune: {message}"):
+            kernels.tune(**{**good, **change})
+    with raises(ValueError, "scales are some of whole, rows, blocks, got .'rows'."):
+        kernels.tune(**good, scales=[["rows"]])
     with raises(ValueError, "tune: 'flash_decode' is none of all_gather, "):
         kernels.tune("flash_decode", **good)
     with raises(ValueError, "tune: all_reduce needs hidden="):

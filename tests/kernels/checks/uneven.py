@@ -34,7 +34,7 @@ def operands(world: Any, m: int, n: int, k: int, dtype: torch.dtype) -> tuple[to
 
 
 def takes(algorithm: str, m: int, world: Any) -> bool:
-    if algorithm == "ring" or (algorithm != "bulk_synchronous" and len(world.hosts) > 1):
+    if algorithm in ("ring", "direct") or (algorithm != "bulk_synchronous" and len(world.hosts) > 1):
         return algorithm == "auto"
     return algorithm != "fused" or fits_small_m(m, world.n_pes)
 

@@ -488,5 +488,8 @@ def _of_cache(q: torch.Tensor, v_cache: Any, head_dim_v: Any, *scales: Any) -> t
     """``head_dim_v`` and the scales of a KV cache as operators take them."""
     if head_dim_v is None and v_cache is not None:
         head_dim_v = v_cache.shape[-1]
-    tensors = (torch.tensor([float(s)], device=q.device) if isinstance(s, (int, float)) else s for s in scales)
+    tensors = (
+        torch.tensor([float(s)], dtype=torch.float32, device=q.device) if isinstance(s, (int, float)) else s
+        for s in scales
+    )
     return head_dim_v, *tensors

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from triton_dist.kernels.arguments import check_op
+from triton_dist.kernels.arguments import check_op, in_words
 from triton_dist.kernels.collectives import all_gather as gathering
 from triton_dist.kernels.collectives import all_reduce as reducing
 from triton_dist.kernels.collectives import all_to_all as exchanging
@@ -88,7 +88,7 @@ def _all_gather(
     """
     out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm, rows)
     comm = group.checked("all_gather", group_name)
-    source = rows_first(input, gather_dim)
+    source = in_words(rows_first(input, gather_dim))
     into = out.movedim(gather_dim, 0)
     if rows is not None:
         what = f"dimension {gather_dim} of the result"
@@ -163,13 +163,17 @@ def _reduce_scatter(
         each = check_own_share(comm, "reduce_scatter", f"dimension {scatter_dim} of input", size, rows)
     if rows is not None and size % group_size:
         if input.numel():
-            part, source = each * (input.numel() // size), rows_first(input, scatter_dim)
+            part, source = each * (input.numel() // size), in_words(rows_first(input, scatter_dim))
             scattering.reduce_scatter_parts(
                 out.movedim(scatter_dim, 0), source, part, reduce_op, algorithm=algorithm, group=comm
             )
         return out
     scattering.reduce_scatter(
-        out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm
+        out.movedim(scatter_dim, 0),
+        in_words(rows_first(input, scatter_dim)),
+        reduce_op,
+        algorithm=algorithm,
+        group=comm,
     )
     return out
 
@@ -227,7 +231,7 @@ def _all_reduce(
 ) -> torch.Tensor:
     out: torch.Tensor = _all_reduce_fake(input, reduce_op, group_size, group_name, reduce_grad, algorithm)
     comm = group.checked("all_reduce", group_name)
-    source = input.contiguous()
+    source = in_words(input.contiguous())
 
     def run(to: torch.Tensor) -> None:
         reducing.all_reduce(source, reduce_op, out=to, algorithm=algorithm, group=comm)
@@ -276,7 +280,7 @@ _all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_se
 def _all_to_all(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:
     out: torch.Tensor = _all_to_all_fake(input, group_size, group_name, algorithm)
     comm = group.checked("all_to_all", group_name)
-    source = input.contiguous()
+    source = in_words(input.contiguous())
 
     def run(to: torch.Tensor) -> None:
         exchanging.all_to_all(to, source, algorithm=algorithm, group=comm)

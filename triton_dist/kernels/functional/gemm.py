@@ -153,7 +153,9 @@ def _refuse_gradients(function: str, a: torch.Tensor, options: Sequence[Any] = (
 
 
 def _columns(function: str, b: torch.Tensor, options: Sequence[Any], *, reduces: bool = False) -> int:
-    """Columns of a result."""
+    """Columns of a result. ``b`` must have elements, as for the kernels: a view without columns infers no rows."""
+    if b.shape[0] == 0 or b.shape[1] == 0:
+        raise ValueError(f"{function}: b has no elements: its shape is {tuple(b.shape)}")
     activation = _options(*options).get("activation")
     check_activation(function, activation, b.shape[1], reduces=reduces)
     return b.shape[1] // int(fold_of(activation))

@@ -40,10 +40,12 @@ def weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.T
     return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
 
 
-def _unflat(rows: torch.Tensor, like: torch.Tensor, dim: int) -> torch.Tensor:
-    """A matrix of rows, ``dim`` running slowest, in the shape of ``like``, of which that dimension is a part."""
+def _unflat(rows: torch.Tensor, like: torch.Tensor, dim: int, n_pes: int) -> torch.Tensor:
+    """A matrix of the rows of all PEs, ``dim`` running slowest, in the shape of ``like``, one of ``n_pes`` equal parts
+    of that dimension."""
     others = [size for i, size in enumerate(like.shape[:-1]) if i != dim]
-    return rows.view(-1, *others, rows.shape[-1]).movedim(0, dim)
+    # Not -1, which no view can infer where one of the others is 0.
+    return rows.view(n_pes * like.shape[dim], *others, rows.shape[-1]).movedim(0, dim)
 
 
 def _fake(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
@@ -78,7 +80,7 @@ def _of_all_gather_gemm(
     product = partial(gemm_reduce_scatter, flat_rows(grad, dim), by_rows_or_columns(b.t()), into, group=comm)
     with calling("all_gather_gemm_gradients", comm):
         gathered = gather_again(comm, "all_gather_gemm_gradients", rows, product)
-        return grad_a, weight_grad(_unflat(gathered, a, dim), grad, b)
+        return grad_a, weight_grad(_unflat(gathered, a, dim, group_size), grad, b)
 
 
 _of_all_gather_gemm.register_fake(_fake("all_gather_gemm_gradients"))
@@ -98,7 +100,7 @@ def _of_gemm_reduce_scatter(
     with calling("gemm_reduce_scatter_gradients", comm, between_hosts=True):
         how = gathering(comm, "auto")
         all_gather_gemm(rows, by_rows_or_columns(b.t()), into, algorithm=how, group=comm)
-        return grad_a, weight_grad(a, _unflat(complete_gathered(comm, rows), grad, dim), b)
+        return grad_a, weight_grad(a, _unflat(complete_gathered(comm, rows), grad, dim, group_size), b)
 
 
 _of_gemm_reduce_scatter.register_fake(_fake("gemm_reduce_scatter_gradients"))

@@ -16,7 +16,17 @@ from triton_dist.world import World
 from triton_dist.world.current import current_world, find_world
 from triton_dist.world.teams import pes_of_group
 
-__all__ = ["check", "checked", "communicator", "hosts_of", "own_share", "rank_of", "resolve", "this_pe"]
+__all__ = [
+    "check",
+    "checked",
+    "communicator",
+    "hosts_of",
+    "own_share",
+    "rank_of",
+    "resolve",
+    "resolve_again",
+    "this_pe",
+]
 
 
 def resolve(group: Any) -> tuple[int, str]:
@@ -24,12 +34,16 @@ def resolve(group: Any) -> tuple[int, str]:
 
     ``group`` is None (all PEs of the world), a ``ProcessGroup`` or the name of one, a ``DeviceMesh`` of one dimension,
     a ``triton_dist.Team``, or a communicator.
+
+    Raises:
+        RuntimeError: the communicator was closed. Its name does not tell: a later world may have another of that name.
     """
     if group is None:
         return _size_of(""), ""
     if isinstance(group, str):
         return _size_of(group), group
     if isinstance(group, Communicator):
+        group.check_live()
         return group.n_pes, group.name
     if torch_api.is_mesh(group):
         group = group.get_group()
@@ -37,6 +51,39 @@ def resolve(group: Any) -> tuple[int, str]:
         return group.size(), group.group_name
     found = communicator_of(group)
     return found.n_pes, found.name
+
+
+def resolve_again(function: str, group: Any, made_in: tuple[int, str]) -> tuple[int, str]:
+    """:func:`resolve` for an operation on what one in ``made_in`` has returned: by default the same group.
+
+    Raises:
+        ValueError: ``group`` has other PEs.
+    """
+    if group is None:
+        return made_in
+    found = resolve(group)
+    if found != made_in and not (found[0] == made_in[0] and _are_alike(found[1], made_in[1])):
+        raise ValueError(
+            f"{function}: group= has other PEs than the group in which its routing was made, whose rows it would look"
+            " for: leave group= out, or give that group"
+        )
+    return found
+
+
+@torch_api.constant_in_graphs
+def _are_alike(name: str, other: str) -> bool:
+    """Whether groups of two names have the same PEs in the same order. Of a group that is gone the operator tells."""
+    try:
+        return _pes_of(name) == _pes_of(other)
+    except ValueError:
+        return True
+
+
+def _pes_of(name: str) -> range:
+    if not name:
+        return range(current_world().n_pes)
+    found = communicator_named(name)
+    return found.pes if found is not None else pes_of_group(current_world(), _process_group("", name))
 
 
 def own_share(size: Any, group_size: int, group_name: str) -> Any:

@@ -26,7 +26,7 @@ def _norm_gemm(
 ) -> torch.Tensor:
     rows = by_rows(a.flatten(0, -2))
     done = norm_gemm(rows, by_rows_or_columns(b), norm_weight, eps=eps, activation=activation, bias=bias)
-    return done.view(*a.shape[:-1], -1)
+    return done.view(*a.shape[:-1], done.shape[-1])  # not -1: there may be no rows
 
 
 @_norm_gemm.register_fake

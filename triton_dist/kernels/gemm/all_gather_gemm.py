@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from triton_dist.kernels.arguments import in_words
 from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts, operand_algorithm
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
@@ -19,8 +20,9 @@ from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.gemm.two_level import gather_two_level, why_not_two_level
+from triton_dist.kernels.gemm.workspaces import gathered_rows, gathered_scales
 from triton_dist.kernels.prepared import Launch, Nested, Part, Step, steps
 from triton_dist.kernels.shards import shard_of, wrong_shard
 
@@ -149,11 +151,11 @@ def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tenso
     algorithm = operand_algorithm(comm, gathered.dtype, part * gathered.element_size(), gathered.nbytes, sm_margin)
 
     def gather(a: torch.Tensor) -> None:
-        all_gather(gathered, a.contiguous(), algorithm=algorithm, sm_margin=sm_margin, group=comm)
+        all_gather(gathered, in_words(a.contiguous()), algorithm=algorithm, sm_margin=sm_margin, group=comm)
 
     def gather_shards(a: torch.Tensor) -> None:
         # Scales of one row that only PE 0 has may come on all PEs.
-        shard = a[:own].contiguous()
+        shard = in_words(a[:own].contiguous())
         all_gather_parts(gathered, shard, part, algorithm=algorithm, sm_margin=sm_margin, group=comm)
 
     return gather if gathered.shape[0] == gemm.each * comm.n_pes else gather_shards
@@ -193,7 +195,7 @@ def _plan(hopper: ModuleType, key: str, gemm: Operands, rounds_of_large: float =
 
 def _gathered(comm: Communicator, a: torch.Tensor, rows: int) -> torch.Tensor:
     """Memory for all of A, which has so many rows, on every PE."""
-    return symmetric_matrix(comm, "gathered", rows, a.shape[1], a.dtype)
+    return gathered_rows(comm, rows, a.shape[1], a.dtype)
 
 
 def _gathered_alike(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
@@ -209,4 +211,4 @@ def _gathered_scales(gemm: Operands) -> torch.Tensor | None:
     comm, rows, scale = gemm.comm, gemm.c.shape[0], gemm.scale
     if not isinstance(scale, (BlockScales, RowScales)) or (scale.a.shape[0] != gemm.a.shape[0] and rows > 1):
         return None
-    return symmetric_matrix(comm, "gathered scales", rows, scale.a.shape[1], scale.a.dtype)
+    return gathered_scales(comm, rows, scale.a.shape[1])

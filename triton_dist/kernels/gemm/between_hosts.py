@@ -24,7 +24,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
+from triton_dist.kernels.gemm.workspaces import symmetric_matrix
 from triton_dist.kernels.prepared import Part, Step, launch, steps
 
 __all__ = [

@@ -17,6 +17,7 @@ from triton_dist.cublas import Gemm, library
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.protocols.gemm_work import GemmWork
 from triton_dist.kernels.protocols.workspace import is_capturing
 from triton_dist.native_calls import Guard
 from triton_dist.torch_api import matmul_flags, prefers_cublas
@@ -41,14 +42,22 @@ class Cublas:
         assert found is not None
         self.library = found
         self.handle = 0
-        self._device = communicator.world.device
+        self._world = communicator.world
         self._workspace: torch.Tensor | None = None
+        self._is_refused = False
 
     def open(self) -> bool:
-        """Make the handle, if there is none and no CUDA graph is captured. Returns whether there is one."""
-        if not self.handle and not is_capturing():
-            workspace = torch.empty(_workspace_bytes(), dtype=torch.uint8, device=self._device)
-            self.handle, self._workspace = self.library.create(), workspace
+        """Make the handle, if there is none and no CUDA graph is captured. Returns whether there is one.
+
+        Where there is no memory for it, it is not asked for again: GEMMs stay with ``torch.mm``, whose handle PyTorch
+        has.
+        """
+        if not (self.handle or self._is_refused or is_capturing()):
+            try:
+                workspace = torch.empty(_workspace_bytes(), dtype=torch.uint8, device=self._world.device)
+                self.handle, self._workspace = self.library.create(), workspace
+            except RuntimeError:  # of PyTorch's allocator, too
+                self._is_refused = True
         return self.handle != 0
 
     @property
@@ -58,7 +67,10 @@ class Cublas:
         return self._workspace.data_ptr(), self._workspace.nbytes
 
     def close(self) -> None:
-        """Destroy the handle, for which cuBLAS waits until no GEMM uses the workspace."""
+        """Destroy the handle, for which cuBLAS waits until no GEMM uses the workspace. That of an aborted world, whose
+        kernels may wait for ever, stays until the process ends."""
+        if self._world.aborted:
+            return
         handle, self.handle = self.handle, 0
         if handle:
             self.library.destroy(handle)
@@ -74,23 +86,20 @@ def _workspace_bytes() -> int:
     return 32 << 20 if gpu().capability >= (9, 0) else (2 * 4096 + 8 * 16) << 10
 
 
-class CublasGemm:
-    """c = a · b of matrices of one layout and dtype, as work of prepared calls."""
+class CublasGemm(GemmWork):
+    """c = a · b by cuBLAS, or by ``torch.mm`` where it is not direct."""
 
     def __init__(self, communicator: Communicator, layout: Gemm, dtype: torch.dtype) -> None:
         self._communicator = communicator
         self._gemm = layout
         self._cublas: Cublas | None = None
         self.flags = tuple(Guard(read, "call", (), "equal", default) for read, default in matmul_flags(dtype))
-        """That PyTorch's flags are those for which the GEMM is cuBLAS'."""
 
     def is_direct(self) -> bool:
-        """Whether it goes to cuBLAS now, and not to ``torch.mm``."""
         return self._direct() is not None
 
     @property
     def data(self) -> bytes:
-        """The GEMM for C++, which calls it where :attr:`flags` hold; this object keeps what it uses. It is direct."""
         return bytes(self._gemm)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *no: None) -> None:

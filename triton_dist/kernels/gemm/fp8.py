@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -180,7 +181,8 @@ def checked_scale(
 
 def ones(comm: Communicator) -> torch.Tensor:
     """A scale of 1, cached."""
-    return cached(comm, "scale of one", lambda: torch.ones(1, device=current_world().device))
+    one = partial(torch.ones, 1, dtype=torch.float32, device=current_world().device)
+    return cached(comm, "scale of one", one)
 
 
 def _whole(function: str, device: torch.device, scale_a: Any, scale_b: Any) -> torch.Tensor:

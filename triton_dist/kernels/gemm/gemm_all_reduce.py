@@ -12,8 +12,9 @@ from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
-from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
+from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.kernels.gemm.small_m import fits_small_m
+from triton_dist.kernels.gemm.workspaces import partial_sums
 from triton_dist.kernels.prepared import Launch
 
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
@@ -73,5 +74,5 @@ def _direct(gemm: Operands) -> Launch | None:
     padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
     key = gemm.key("direct, all-reduce", rows=rows)
     made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
-    staging = symmetric_matrix(comm, "partial sums", *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
+    staging = partial_sums(comm, *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
     return hopper.run(made, gemm, staging)

@@ -11,7 +11,8 @@ from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
-from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
+from triton_dist.kernels.gemm.plan_cache import cached
+from triton_dist.kernels.gemm.workspaces import partial_sums
 from triton_dist.kernels.prepared import Launch, Step
 from triton_dist.kernels.shards import shard_of
 
@@ -72,5 +73,5 @@ def _direct(gemm: Operands) -> Launch | Sequence[Step] | None:
     padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
     key = gemm.key("direct, reduce-scatter", rows=rows)
     made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
-    staging = symmetric_matrix(comm, "partial sums", *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
+    staging = partial_sums(comm, *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
     return hopper.run(made, gemm, staging, rows // comm.n_pes)

@@ -21,6 +21,7 @@ from triton_dist.kernels.shards import each_of
 
 __all__ = ["Gemm", "estimates"]
 
+_SMS = 132  # of an H100 or H200, and as many programs
 _US = 1e-6
 _MEMORY = 3.8e12
 """Bytes/s at which B is loaded."""
@@ -52,9 +53,9 @@ _ARRIVAL = 20 * _US
 """From the begin of a kernel to the first rows of another PE, by the copy engine, besides the time of the bytes."""
 _PUSHED = 14 * _US
 """From the begin of a kernel whose programs send A, to the first blocks of all PEs: 4 H100s."""
-_COMM_PROGRAMS = 132 / 116
+_COMM_PROGRAMS = _SMS / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
-_EXCHANGE_PROGRAMS = 132 / 128
+_EXCHANGE_PROGRAMS = _SMS / 128
 """The same for the 4 SMs of exchanges between hosts."""
 _NETWORK = 47e9
 """Bytes/s that a PE sends to other hosts, of a NIC with 400 Gb/s: what DeepEP's authors measured (docs/scaling.md)."""
@@ -86,7 +87,7 @@ class Gemm(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of the GEMM alone, by a kernel that is as fast as cuBLAS."""
+        """Of the local GEMM, by a kernel that is as fast as cuBLAS."""
         loaded = (self.m + self.n) * self.k * self.dtype.itemsize / _MEMORY
         rate = _FLOAT32 if self.dtype == torch.float32 else flops(self.dtype)
         if self.scales == "blocks":
@@ -94,13 +95,13 @@ class Gemm(NamedTuple):
         return _LAUNCH + max(2 * self.m * self.n * self.k / rate, loaded)
 
     @property
-    def alone(self) -> float:
-        """Of the GEMM alone, by what computes it best: cuBLAS, which is not used with scales of blocks or rows."""
+    def local(self) -> float:
+        """Of the local GEMM, by what computes it best: cuBLAS, which is not used with scales of blocks or rows."""
         return self.ours if self.scales else self.seconds
 
     @property
     def ours(self) -> float:
-        """Of the GEMM alone, by a kernel of this package that also sends.
+        """Of the local GEMM, by a kernel of this package that also sends.
 
         A Hopper kernel has fewer sizes of tiles than cuBLAS: rows that fill none, and tiles that leave programs idle,
         take it longer.
@@ -113,7 +114,7 @@ class Gemm(NamedTuple):
         return max(self.seconds * (_PIECES if 64 < self.m <= 112 else 1), _LAUNCH + computed)
 
     def fused(self, *, to_all: bool) -> float:
-        """Of the small-M kernel alone, which loads rows by masks where many lack (docs/decisions/0098)."""
+        """Of the small-M kernel without its sends. It loads rows by masks where many lack (docs/decisions/0098)."""
         pes = 1 << (self.n_pes - 1).bit_length()
         block = self.m if to_all else each_of(self.m, self.n_pes) * pes
         masked = block > 64 and (block < 112 if to_all else self.m < 128)
@@ -125,15 +126,15 @@ class Gemm(NamedTuple):
         return self.m * self.n * self.result.itemsize
 
 
-def _tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dtype, programs: int = 132) -> float:
-    """About how long so many programs compute tiles of these sizes, with operands and a result of these dtypes, if
-    operands are there; 132 are an H100's or H200's."""
+def _tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dtype) -> float:
+    """About how long all programs compute tiles of these sizes, with operands and a result of these dtypes, if operands
+    are there."""
     a = torch.empty(m, k, dtype=dtype, device="meta")
     c = torch.empty(m, n, dtype=result, device="meta")
-    config = choose(a, c, programs)
+    config = choose(a, c, _SMS)
     rows, columns = config.tiles(c)
-    tile = config.round_seconds(k, dtype, programs)
-    every = rounds(len(rows) * len(columns), config.k_steps(a), programs)
+    tile = config.round_seconds(k, dtype, _SMS)
+    every = rounds(len(rows) * len(columns), config.k_steps(a), _SMS)
     return sum(tile / parts + (_SPLIT if parts > 1 else 0) for _, parts in every)
 
 
@@ -154,7 +155,7 @@ def _between_hosts(
     gathered = collected if again else 0
     return {
         "two_level": 3 * _LAUNCH + seconds + others * max(seconds, crossing) + gathered,
-        "bulk_synchronous": gemm.alone + _LAUNCH + collected + gathered,
+        "bulk_synchronous": gemm.local + _LAUNCH + collected + gathered,
     }
 
 
@@ -166,7 +167,7 @@ def _gathered_slice(gemm: Gemm) -> float:
         return found
     sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     copied = collective.copy_engine(sent, gemm.n_pes - 1)
-    tile = WIDE.round_seconds(gemm.k, gemm.dtype, 132)
+    tile = WIDE.round_seconds(gemm.k, gemm.dtype, _SMS)
     return min(found, max(gemm.ours, copied) + min(gemm.ours, max(gemm.ours / gemm.n_pes, tile)))
 
 
@@ -186,10 +187,10 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     exchanged = collective.exchanged(each * gemm.k * gemm.dtype.itemsize, gemm.n_pes)
     gathered = min(collective.low_latency(sent), exchanged, collective.direct(sent), copied)
     arrived = _ARRIVAL + copied / max(1, gemm.n_pes - 1)
-    own = computed / gemm.n_pes if each // 128 * gemm.n >= 132 * 128 else 0  # meanwhile, if all programs have a tile
-    first = computed / max(1.0, gemm.m * gemm.n / (132 * 128 * 128))  # a round of tiles, in which all of A is sent
+    own = computed / gemm.n_pes if each // 128 * gemm.n >= _SMS * 128 else 0  # meanwhile, if all programs have a tile
+    first = computed / max(1.0, gemm.m * gemm.n / (_SMS * 128 * 128))  # a round of tiles, in which all of A is sent
     return {
-        "bulk_synchronous": gathered + gemm.alone,
+        "bulk_synchronous": gathered + gemm.local,
         "copy_engine": max(own, arrived) + max(computed - own, copied - arrived) + (_SHARED_TILES if each % 128 else 0),
         "push": _PUSHED + max(first, sent / NVLINK_RATE) + computed - first,
     }
@@ -197,13 +198,13 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
 
 def _all_scatter(gemm: Gemm) -> dict[str, float]:
     sent = gemm.nbytes * (gemm.n_pes - 1) / WIRE
-    tail = sent / max(4, gemm.m * gemm.n / (132 * 128 * 128))  # of the last round of tiles, which nothing hides
+    tail = sent / max(4, gemm.m * gemm.n / (_SMS * 128 * 128))  # of the last round of tiles, which nothing hides
     barriers = 2 * _BARRIER
     portable = gemm.seconds * _PORTABLE
-    bulk = 2 * (_BARRIER + _LAUNCH) + gemm.alone + _LAUNCH + sent
+    bulk = 2 * (_BARRIER + _LAUNCH) + gemm.local + _LAUNCH + sent
     if gemm.nbytes <= FEW_BYTES:
         sent_at_once = collective.low_latency(gemm.nbytes * (gemm.n_pes - 1))
-        bulk = gemm.alone + min(sent_at_once, collective.exchanged(gemm.nbytes, gemm.n_pes))
+        bulk = gemm.local + min(sent_at_once, collective.exchanged(gemm.nbytes, gemm.n_pes))
     return {
         "bulk_synchronous": bulk,
         "producer_consumer": 3 * _LAUNCH + barriers + max(portable * _COMM_PROGRAMS, 1.08 * sent) + tail,
@@ -220,7 +221,7 @@ def _tile_by_tile(gemm: Gemm, shards: int, share: float, columns: int = 256) -> 
     padded = gemm._replace(m=ring_rows(gemm.m, shards))
     sent = padded.nbytes * share / WIRE
     # Nothing hides how long the first round of tiles is computed, nor how long the last is sent: of few tiles, all.
-    rounds = max(1.0, padded.m * padded.n / (132 * 128 * columns))
+    rounds = max(1.0, padded.m * padded.n / (_SMS * 128 * columns))
     return max(padded.ours + sent / rounds, sent + padded.ours / rounds)
 
 
@@ -231,7 +232,7 @@ def _ring_of_chunks(gemm: Gemm) -> float:
 
 def _further_hops(gemm: Gemm) -> float:
     """Of a ring, behind the first: of many tiles others are computed meanwhile."""
-    few = gemm.m * gemm.n < 2 * 132 * 128 * 256
+    few = gemm.m * gemm.n < 2 * _SMS * 128 * 256
     return max(0, gemm.n_pes - 2) * _HOP if few else 0.0
 
 
@@ -245,7 +246,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
         collective.staged(sent, barriers=1),
     )
     return {
-        "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
+        "bulk_synchronous": gemm.local + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
         "ring": _ring_of_chunks(gemm) + _further_hops(gemm),
         "direct": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes, columns=128),
@@ -265,7 +266,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
     )
     ring = _SUMMED * _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes)
     return {
-        "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
+        "bulk_synchronous": gemm.local + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=True) + 4 * _US + sent / WIRE,
         "ring": 2 * _BARRIER + ring + _further_hops(gemm),
         "direct": 2 * _BARRIER + _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes, columns=128),

@@ -16,10 +16,10 @@ from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Computation
-from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.reduce_partials import reduce_partials
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
 from triton_dist.kernels.gemm.two_level import reduce_two_level, why_not_two_level
+from triton_dist.kernels.gemm.workspaces import local_result, partial_sums
 from triton_dist.kernels.prepared import Launch, Nested, Step, Work, steps
 
 __all__ = ["ALGORITHMS", "computation", "ring_staging"]
@@ -63,12 +63,8 @@ def computation(
 
 def ring_staging(gemm: Operands, rows: int, *, shards: int) -> torch.Tensor:
     """Symmetric memory for the partial sums of a ring of so many rows, each of as many ``shards`` padded to whole
-    tiles.
-
-    Sums that go to owners arrive there, too. A PE is stored to when its launch has begun, and has read by then all that
-    the launch before was sent.
-    """
-    return symmetric_matrix(gemm.comm, "partial sums", ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
+    tiles."""
+    return partial_sums(gemm.comm, ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
 
 
 def _is_small_m(gemm: Operands) -> bool:
@@ -113,5 +109,5 @@ def _bulk_synchronous(
 def _local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites; and what computes it
     again."""
-    product = symmetric_matrix(gemm.comm, "product", gemm.a.shape[0], gemm.b.shape[1], gemm.c.dtype)
+    product = local_result(gemm.comm, gemm.a.shape[0], gemm.b.shape[1], gemm.c.dtype)
     return product, local_gemm(gemm._replace(c=product, epilogue=EMPTY))

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import torch
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_buffer
+from triton_dist.kernels.protocols.workspace import refuse_in_capture
 
-__all__ = ["PlanCache", "cached", "in_bucket", "shape_of", "symmetric_matrix"]
+__all__ = ["PlanCache", "cached", "in_bucket", "shape_of"]
 
 _T = TypeVar("_T")
 
@@ -25,19 +25,15 @@ class PlanCache:
         self.plans.clear()
 
 
-def cached(communicator: Communicator, key: Hashable, make: Callable[[], _T], *, on_host: bool = False) -> _T:
+def cached(communicator: Communicator, key: Hashable, make: Callable[[], _T]) -> _T:
     """What ``make()`` returned when it was first asked for with ``key`` and this communicator.
-
-    Args:
-        on_host: it makes nothing on the device, and so may be called at any time.
 
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
     plans = communicator.own(PlanCache).plans
-    if key not in plans and not on_host:
-        refuse_in_capture("no GEMM with as many tiles has run yet, so that its workspace does not exist")
     if key not in plans:
+        refuse_in_capture("no GEMM with as many tiles has run yet, so that its workspace does not exist")
         plans[key] = make()
     return plans[key]  # type: ignore[no-any-return]
 
@@ -57,14 +53,3 @@ def in_bucket(matrix: torch.Tensor) -> torch.Tensor:
 
 def _bucket(rows: int) -> int:
     return 64 if rows <= 64 else -(-rows // 128) * 128  # tiles have 64 rows, or else 128
-
-
-def symmetric_matrix(
-    communicator: Communicator, name: str, rows: int, columns: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """A matrix, symmetric on the members, that operations of this ``name`` share; they overwrite what it holds.
-
-    *Collective* when it has to grow.
-    """
-    nbytes = rows * columns * dtype.itemsize
-    return symmetric_buffer(communicator, f"matrix: {name}", nbytes).view(dtype).view(rows, columns)

@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands, Tensors
-from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
+from triton_dist.kernels.gemm.workspaces import symmetric_matrix
 from triton_dist.kernels.prepared import Part, Step, Work, nothing, steps
 from triton_dist.kernels.protocols.host_exchange import PROGRAMS, admit, exchange
 from triton_dist.kernels.protocols.side_stream import side_stream

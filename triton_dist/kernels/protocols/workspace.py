@@ -58,9 +58,10 @@ def symmetric_workspace(
     found = tensors.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
-        if found is not None:
+        made = communicator.zeros(numel, dtype=dtype)
+        if found is not None:  # after the allocation: if that fails, the tensor stays under its name alone
             tensors.setdefault(f"{name}, {found.numel()} elements", found)
-        found = tensors[name] = communicator.zeros(numel, dtype=dtype)
+        found = tensors[name] = made
         workspace.made += 1
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found

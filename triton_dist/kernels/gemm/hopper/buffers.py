@@ -1,4 +1,4 @@
-"""Shared memory of a program: a ring of operand blocks, and the finished tile on its way out.
+"""Shared memory of a program: a ring of operand blocks, and the finished tile before it is stored.
 
 Each buffer has a pair of mbarriers, as in CUTLASS's pipelines: ``full`` when it may be read, ``empty`` when it may be
 written. The parity that a warp waits for follows from the number of the step or tile.

@@ -60,11 +60,12 @@ def _lanes(num_warps):
 def wait_peers(flags, number, me, N_PES: gl.constexpr, step=1):
     """Wait until each peer's flag is ``number`` or later, of flags that are ``step`` words from PE to PE.
 
-    A lane looks at each of them: one after the other they would take a latency each.
+    A lane looks at each of them, of up to 32 PEs: one after the other they would take a latency each.
 
     Returns:
         how much later than ``number`` the earliest of them is.
     """
+    gl.static_assert(N_PES <= 32, "a lane is for a PE")
     pes = gl.arange(0, 32, _lanes(gl.num_warps()))
     others = (pes < N_PES) & (pes != me)
     polls = no_polls()
@@ -94,11 +95,13 @@ def signal_peer(flag, distance, number):
 
 @gluon.jit
 def signal_all(flag, distances, me, number, N_PES: gl.constexpr):
-    """Store ``number`` to a symmetric flag on each peer, ``distances`` bytes away, with release semantics.
+    """Store ``number`` to a symmetric flag on each peer, of up to 32 PEs, ``distances`` bytes away, with release
+    semantics.
 
     One fence is for all of them, and with the stores a release pattern (PTX ISA, memory consistency model). A release
-    of each would wait for what is on its way again.
+    of each would wait again for the stores that are still in flight.
     """
+    gl.static_assert(N_PES <= 32, "a lane is for a PE")
     gl.barrier()  # what any lane has done and seen comes before the fence of each
     pes = gl.arange(0, 32, _lanes(gl.num_warps()))
     others = (pes < N_PES) & (pes != me)
@@ -110,7 +113,7 @@ def signal_all(flag, distances, me, number, N_PES: gl.constexpr):
 
 @gluon.jit
 def release_all():
-    """What this thread has done and seen is visible to whoever sees what it stores from now on."""
+    """What this thread has done and seen is visible to a thread that observes a later store of this one."""
     gl.inline_asm_elementwise("fence.acq_rel.sys; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
