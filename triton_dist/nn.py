@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from triton_dist.kernels.functional.autocast import as_autocast
 from triton_dist.kernels.functional.group import communicator, resolve
 from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, check_replicated, moe_layer
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
@@ -60,10 +63,15 @@ class MoE(nn.Module):
 
     Attributes:
         gate: [num_experts, hidden], the router. bias: [num_experts] float32, with ``sigmoid``; a buffer that training
-            updates to balance the load.
+            updates to balance the load, and that stays float32 where the module is converted (``.bfloat16()``), since
+            the updates are smaller than what other dtypes resolve.
         w13: [L, 2 * intermediate, hidden], of this PE's L experts, the gates' rows first.
         w2: [L, hidden, intermediate]. With ``tensor`` L is num_experts. With it and with ``tp_group`` intermediate is
             that of this PE's slice.
+
+    Under ``torch.autocast`` tokens and matrices are cast to its dtype, as those of ``nn.Linear``, and the result is of
+    that. The router is computed in float32 with and without it. A copy of the module (``copy.deepcopy``) has the same
+    groups.
 
     Raises:
         ValueError: an argument is not as described. RuntimeError: there is no world.
@@ -158,13 +166,36 @@ class MoE(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the router's and the experts' matrices as ``nn.Linear`` draws its own. Seeds of PEs should differ."""
+        """Draw the router's and the experts' matrices as ``nn.Linear`` draws its own, and zero ``bias``. The shared
+        expert's modules have methods of their own for that. Seeds of PEs should differ."""
         for weight in (self.gate, self.w13, self.w2):
             bound = 1 / math.sqrt(weight.shape[-1])
             nn.init.uniform_(weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> MoE:
+        """Of ``bias`` only the device changes, by its float32 numbers."""
+        bias = self.bias
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if bias is not None and self.bias is not None and self.bias.dtype != torch.float32:
+            self.bias = bias.to(self.bias.device, torch.float32)
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MoE:
+        """Of everything but the groups, which PEs make together and a copy shares."""
+        memo |= {id(group): group for group in (self.group, self.tp_group)}
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__setstate__(copy.deepcopy(self.__dict__, memo))  # type: ignore[no-untyped-call]
+        return copied
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The experts of tokens [T, hidden], and their weights: [T, top_k] int64 and float32."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self._route(x)
+
+    def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = nn.functional.linear(x.float(), self.gate.float())
         if self.scoring == "softmax":
             return softmax_top_k(logits, self.top_k, norm_topk_prob=self.norm_topk_prob)
@@ -179,15 +210,15 @@ class MoE(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The layer's output for tokens [..., hidden], of their shape and dtype. *Collective.*"""
+        """The layer's output for tokens [..., hidden], of their shape and dtype, or autocast's dtype. *Collective.*"""
         tokens = x.reshape(-1, x.shape[-1])
         ids, weights = self.route(tokens)
         out = moe_layer(
-            tokens,
+            as_autocast(tokens),
             ids,
             weights,
-            self.w13,
-            self.w2,
+            as_autocast(self.w13),
+            as_autocast(self.w2),
             num_experts=self.num_experts,
             max_tokens=self.max_tokens,
             capacity=self.capacity,

@@ -70,7 +70,7 @@ def test_names_of_deep_ep_exist() -> None:
     assert len(lines) > 20
     for line in lines:
         named = re.findall(r"`(\w+)", line.split(" | ")[0])
-        assert all(name in known or name.startswith("internode_") for name in named), (line, named)
+        assert all(name in known for name in named), (line, named)
     without = {"capture", "comm", "max_tokens", "low_latency_clean_mask_buffer"}  # as DeepEP's, or ours
     for name in of_buffer - without:
         assert f"`{name}" in DEEP_EP, name

@@ -36,6 +36,7 @@ RUNS = {
     "moe_many_pes.py": (5,),
     "moe_tokens.py": (2, 3),
     "moe_assertions.py": (2,),
+    "moe_misuse.py": (4,),
     "moe_layers.py": (2,),
     "moe_backward.py": (2, 4),
     "moe_tensor.py": (2, 3),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 import triton_dist
-from triton_dist.expert_buffer.arguments import check_ids, check_tensor, refuse
+from triton_dist.expert_buffer.arguments import check_ids, check_range, check_tensor, refuse
 from triton_dist.expert_buffer.config import Config
 from triton_dist.expert_buffer.events import EventHandle, EventOverlap, ended, wait_for
 from triton_dist.expert_buffer.low_latency import LowLatency
@@ -26,10 +26,11 @@ _FEW = 512
 
 
 class _Handle(NamedTuple):
-    """Of :meth:`Buffer.dispatch`: what has come, and how many rows."""
+    """Of :meth:`Buffer.dispatch`: what has come, how many rows, and by which Buffer."""
 
     received: moe.DispatchedTokens
     rows: int
+    buffer: Buffer
 
 
 class Buffer(LowLatency):
@@ -158,11 +159,17 @@ class Buffer(LowLatency):
 
         Returns:
             [ranks] int32, None, [num_experts] int32, [T, ranks] bool, an event.
+
+        Raises:
+            ValueError: an argument is not as described; in the CPU world also: an id is out of range.
         """
         check_ids("get_dispatch_layout", topk_idx)
         wait_for("get_dispatch_layout", previous_event, topk_idx)
+        local = self._local(num_experts)
+        if not topk_idx.is_cuda:  # a GPU's ids would have to be waited for
+            check_range("get_dispatch_layout", topk_idx, num_experts)
         ranks = torch.arange(self.group_size, device=topk_idx.device)
-        homes = torch.where(topk_idx >= 0, topk_idx // self._local(num_experts), -1)
+        homes = torch.where(topk_idx >= 0, topk_idx // local, -1)
         is_token_in_rank = (homes[:, :, None] == ranks).any(dim=1)
         chosen = torch.where(topk_idx >= 0, topk_idx, num_experts).flatten().long()  # without waiting for the GPU
         counts = torch.zeros(num_experts + 1, dtype=torch.int32, device=topk_idx.device)
@@ -193,8 +200,8 @@ class Buffer(LowLatency):
 
         Args:
             x: [T, hidden], of a dtype that rows have; or a pair of that and scales [T, S] or [T] float32.
-            handle: of an earlier dispatch: its tokens again go where they went. Then nothing below is given but
-                ``config`` and what is of streams.
+            handle: of an earlier dispatch of this Buffer: its tokens again go where they went. Then nothing below is
+                given but ``config`` and what is of streams.
             num_tokens_per_rank, num_tokens_per_rdma_rank: not needed.
             num_tokens_per_expert: [num_experts] int32, of :meth:`get_dispatch_layout`.
             topk_idx, topk_weights: [T, top_k]; or None for both, and ``is_token_in_rank`` [T, ranks] says where tokens
@@ -208,6 +215,8 @@ class Buffer(LowLatency):
             the first and the last; without ``topk_idx``, None for the second and the third.
         """
         name = "Buffer.dispatch"
+        if isinstance(x, tuple) and len(x) != 2:
+            raise ValueError(f"{name}: x must be a tensor, or a pair of that and scales, got a tuple of {len(x)}")
         rows, scales = x if isinstance(x, tuple) else (x, None)
         check_tensor(name, "x", rows)
         check_int(name, "expert_alignment", expert_alignment, 1)
@@ -215,7 +224,7 @@ class Buffer(LowLatency):
         wait_for(name, previous_event, rows, scales, topk_idx, topk_weights, is_token_in_rank, num_tokens_per_expert)
         of_rows = None if scales is None else _scales(scales)
         if handle is not None:
-            _check_handle(name, handle)
+            self._check_handle(name, handle)
             if topk_idx is not None or topk_weights is not None:
                 raise ValueError(f"{name}: a handle stands for topk_idx and topk_weights: leave these out")
             num_sms = self._sms(config)
@@ -247,7 +256,7 @@ class Buffer(LowLatency):
         aligned = [-(-count // expert_alignment) * expert_alignment for count in counts]
         tensors = found.x, found.scales, received_idx, received_weights
         event = ended(async_finish, rows, scales, topk_idx, topk_weights, *tensors)
-        return both, received_idx, received_weights, aligned, _Handle(found, n), event
+        return both, received_idx, received_weights, aligned, _Handle(found, n, self), event
 
     def combine(
         self,
@@ -265,7 +274,7 @@ class Buffer(LowLatency):
         ``bias``, one tensor [T, hidden] or two, is added to the rounded sum in float32, which rounds once more.
         """
         name = "Buffer.combine"
-        _check_handle(name, handle)
+        self._check_handle(name, handle)
         check_tensor(name, "x", x)
         if x.dim() != 2 or x.shape[0] != handle.rows:
             raise ValueError(f"{name}: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
@@ -295,6 +304,16 @@ class Buffer(LowLatency):
             with calling(name, self.comm, between_hosts=True):
                 weights = run_combine(name, wide, received)[:, :top_k]
         return combined, weights, ended(async_finish, x, topk_weights, received.memory, combined, weights)
+
+    # DeepEP's methods for groups over several hosts, which its two above call.
+    internode_dispatch = dispatch
+    internode_combine = combine
+
+    def _check_handle(self, function: str, handle: Any) -> None:
+        if not isinstance(handle, _Handle):
+            raise TypeError(f"{function}: handle must be what Buffer.dispatch returns, got {type(handle).__name__}")
+        if handle.buffer is not self:
+            raise ValueError(f"{function}: handle is of another Buffer's dispatch")
 
     def _local(self, num_experts: int) -> int:
         check_int("Buffer", "num_experts", num_experts, 1)
@@ -369,8 +388,3 @@ def _pair(rows: torch.Tensor, sent: torch.Tensor | None, scales: torch.Tensor | 
     if scales is None or sent is None:
         return rows
     return rows, sent[:n, 0].contiguous() if scales.dim() == 1 else sent[:n, : scales.shape[1]].contiguous()
-
-
-def _check_handle(function: str, handle: Any) -> None:
-    if not isinstance(handle, _Handle):
-        raise TypeError(f"{function}: handle must be what Buffer.dispatch returns, got {type(handle).__name__}")

@@ -31,6 +31,32 @@ class _Handle(moe.Dispatched):
     """Whether the tokens have been received: by the dispatch, or by its hook."""
 
 
+class _PendingHooks:
+    """Of one communicator: the hooks of exchanges that Buffers have sent and not received, by the numbers of these.
+
+    A caller may lose a hook to an exception. Slots stay in flight until it is called, so it is kept here.
+    """
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.hooks: dict[int, Callable[[], None]] = {}
+
+    def close(self) -> None:
+        self.hooks.clear()
+
+    def receive_all(self) -> None:
+        for hook in tuple(self.hooks.values()):
+            hook()
+
+    def explain(self, error: RuntimeError) -> None:
+        """Raise the error of a send with the pending hooks, and how they are received if they are lost."""
+        if self.hooks:
+            raise RuntimeError(
+                f"{error}. Hooks of low_latency_dispatch or low_latency_combine that have not been called:"
+                f" {len(self.hooks)}. Call each before the next call of its kind; if a hook is lost,"
+                " clean_low_latency_buffer receives in its place"
+            ) from error
+
+
 class LowLatency:
     """The calls of a ``Buffer`` that have low latency."""
 
@@ -52,7 +78,16 @@ class LowLatency:
         return 4 * num_ranks * num_max_dispatch_tokens_per_rank * (2 * hidden + 512)
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """There is nothing to clean: receivers clear what they have read, and other calls have slots of their own."""
+        """Call the hooks that have not been called, of all Buffers with these slots: a caller may have lost one to an
+        exception. This PE waits for what its peers have sent, or still send. Each hook receives once.
+
+        Nothing else is to be cleaned: receivers clear what they have read, and other calls have slots of their own.
+        """
+        self._pending.receive_all()
+
+    @property
+    def _pending(self) -> _PendingHooks:
+        return self.comm.own(_PendingHooks)
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Raises:
@@ -111,7 +146,8 @@ class LowLatency:
             [L, ranks * max tokens, hidden / 512] int32, column by column, with ``use_ue8m0``.
 
         Raises:
-            RuntimeError: the hook of the last dispatch has not been called; or, of a hook, it was called before.
+            RuntimeError: the hook of the last dispatch has not been called: if it is lost, call
+                :meth:`clean_low_latency_buffer`; or, of a hook, it was called before.
             ValueError: an argument is not as described. NotImplementedError: ``dispatch_wait_recv_cost_stats``.
         """
         name = "low_latency_dispatch"
@@ -134,16 +170,21 @@ class LowLatency:
             raise ValueError(f"{name}: async_finish and return_recv_hook: give one, as the hook tells when rows come")
         rows, scales = to_fp8(x, round_scale) if use_fp8 else (x, None)
         room = self.group_size * num_max_dispatch_tokens_per_rank
-        sent = moe.dispatch_send(
-            rows,
-            topk_idx,
-            topk_weights,
-            num_experts=num_experts,
-            max_tokens=num_max_dispatch_tokens_per_rank,
-            scales=scales,
-            expert_capacity=room,
-            group=self.comm,
-        )
+        pending = self._pending
+        try:
+            sent = moe.dispatch_send(
+                rows,
+                topk_idx,
+                topk_weights,
+                num_experts=num_experts,
+                max_tokens=num_max_dispatch_tokens_per_rank,
+                scales=scales,
+                expert_capacity=room,
+                group=self.comm,
+            )
+        except RuntimeError as error:
+            pending.explain(error)
+            raise
         received = _Handle(*result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty))
         received.buffer, received.columns = self, x.shape[1]
         of_rows = None if received.scales is None else received.scales.view(local, room, -1)
@@ -156,11 +197,13 @@ class LowLatency:
                 raise RuntimeError(f"{name}: its hook was called before, and receives once")
             moe.dispatch_receive(sent, received)
             received.has_come = True
+            pending.hooks.pop(sent.number, None)
             if packed is not None and of_rows is not None:
                 packed.copy_(packed_exponents(of_rows))
             if cumulative_local_expert_recv_stats is not None:
                 cumulative_local_expert_recv_stats.add_(received.counts)
 
+        pending.hooks[sent.number] = hook
         if not return_recv_hook:
             hook()
         by_expert: Any = received.x.view(-1, room, x.shape[1])
@@ -199,7 +242,7 @@ class LowLatency:
             raise ValueError("low_latency_combine: async_finish and return_recv_hook: give one")
         routing = self._check_combine(x, topk_idx, topk_weights, handle, out).routing
         if routing.weights is not topk_weights:
-            nothing = torch.zeros(routing.n_tokens, 4, device=x.device)
+            nothing = torch.zeros(routing.n_tokens, 4, dtype=torch.float32, device=x.device)
             experts = routing.local_experts * self.group_size
             weighted = moe.dispatch(
                 nothing,
@@ -212,12 +255,19 @@ class LowLatency:
             )
             # Of the same routing; where the tables lie is as of the dispatch of the weights.
             handle = moe.Dispatched(handle.x, handle.scales, weighted.memory, weighted.routing)
-        sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
+        pending = self._pending
+        try:
+            sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
+        except RuntimeError as error:
+            pending.explain(error)
+            raise
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 
         def hook() -> None:
             result.copy_(moe.combine_receive(sending))
+            pending.hooks.pop(sending.number, None)
 
+        pending.hooks[sending.number] = hook
         if not return_recv_hook:
             hook()
         return result, ended(async_finish, x, topk_idx, topk_weights, handle.memory, result), hook

@@ -150,6 +150,63 @@ def check_deep_ep_hooks(world: Any) -> None:
         buffer.low_latency_combine(rows, idx, weights, handle, out=x.float())
 
 
+def check_deep_ep_lost_hooks(world: Any) -> None:
+    """After an error between two halves ``clean_low_latency_buffer`` receives, of any Buffer of the group; so does
+    ``destroy``. Errors until then say so."""
+    me, n = world.pe, world.n_pes
+    x, idx, weights = (tensor[me] for tensor in tokens(world, 5))
+    for own in (False, True):
+        buffer = Buffer(explicitly_destroy=own)
+        _, counts, _, _, late = buffer.low_latency_dispatch(x, idx, 8, 3 * n, use_fp8=False, return_recv_hook=True)
+        with raises(RuntimeError, r"not been called: 1\..* if a hook is lost, clean_low_latency_buffer receives"):
+            buffer.low_latency_dispatch(x, idx, 8, 3 * n, use_fp8=False)
+        (buffer if own else Buffer()).clean_low_latency_buffer(8, 128, 3 * n)
+        with raises(RuntimeError, "its hook was called before"):
+            late()
+        rows, again, handle, _, _ = buffer.low_latency_dispatch(x, idx, 8, 3 * n, use_fp8=False)
+        assert torch.equal(counts, again)
+        out, _, _ = buffer.low_latency_combine(rows, idx, weights, handle, return_recv_hook=True)
+        with raises(RuntimeError, "combine_send: .* clean_low_latency_buffer receives"):
+            buffer.low_latency_combine(rows, idx, weights, handle)
+        buffer.clean_low_latency_buffer(8, 128, 3 * n)
+        assert torch.equal(out, buffer.low_latency_combine(rows, idx, weights, handle)[0])
+        buffer.clean_low_latency_buffer(8, 128, 3 * n)
+        if own:
+            buffer.low_latency_dispatch(x, idx, 8, 3 * n, use_fp8=False, return_recv_hook=True)
+            buffer.destroy()
+
+
+def check_deep_ep_handles_of_others(world: Any) -> None:
+    """A handle is of the Buffer that returned it, also when that was destroyed."""
+    me, n = world.pe, world.n_pes
+    x, idx, weights = (tensor[me] for tensor in tokens(world, 6))
+    own, other = Buffer(explicitly_destroy=True, max_tokens=8), Buffer(max_tokens=16)
+    per_expert = own.get_dispatch_layout(idx, 3 * n)[2]
+    received, _, _, _, handle, _ = own.dispatch(x, num_tokens_per_expert=per_expert, topk_idx=idx, topk_weights=weights)
+    for destroyed in (False, True):
+        if destroyed:
+            own.destroy()
+        with raises(ValueError, "Buffer.dispatch: handle is of another Buffer's dispatch"):
+            other.dispatch(x, handle=handle)
+        with raises(ValueError, "Buffer.combine: handle is of another Buffer's dispatch"):
+            other.combine(received, handle)
+
+
+def check_deep_ep_default_dtype(world: Any) -> None:
+    """Weights that a combine sends to the experts go by rows of float32, whatever PyTorch's dtype is."""
+    me, n = world.pe, world.n_pes
+    x, idx, weights = (tensor[me] for tensor in tokens(world, 7))
+    buffer, found = Buffer(), []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, 8, 3 * n, use_fp8=False)
+            found.append(buffer.low_latency_combine(rows, idx, weights, handle)[0])
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(*found)
+
+
 def check_deep_ep_mistakes(world: Any) -> None:
     x, idx, _ = (tensor[world.pe] for tensor in tokens(world))
     buffer = Buffer(max_tokens=8)
@@ -166,6 +223,13 @@ def check_deep_ep_mistakes(world: Any) -> None:
     ):
         with raises(kind, text):
             buffer.dispatch(x, num_tokens_per_expert=of_expert, **options)
+    with raises(ValueError, "x must be a tensor, or a pair of that and scales, got a tuple of 3"):
+        buffer.dispatch((x, x, x), num_tokens_per_expert=of_expert)
+    for wrong in (3 * world.n_pes, -2):
+        ids = torch.full((2, 2), -1)
+        ids[1, 0] = wrong
+        with raises(ValueError, rf"topk_idx must be -1 or in \[0, {3 * world.n_pes}\), .* got {wrong}"):
+            buffer.get_dispatch_layout(ids, 3 * world.n_pes)
     with raises(ValueError, "the scales of x must be of torch.float32, got torch.int32"):
         buffer.dispatch((x, idx.int()), num_tokens_per_expert=of_expert)
     with raises(TypeError, "config must be a triton_dist.deep_ep.Config"):

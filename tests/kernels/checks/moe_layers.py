@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 from harness import main as run
 from harness import raises
 
-from triton_dist.kernels import moe
+from triton_dist.kernels import Communicator, moe
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.layer_steps import choose
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
@@ -150,6 +151,44 @@ def check_moe_layer_and_gradients(world: Any) -> None:
             same(mine.grad, expected.grad[2 * me : 2 * me + 2])
 
 
+def check_moe_second_derivatives(world: Any) -> None:
+    """Of tokens, weights and matrices, with rows of choices and with tokens once to each PE."""
+    n, me, experts = world.n_pes, world.pe, 2 * world.n_pes
+    x, ids, weights = routed(world, 5, experts, 2, 3)
+    w13, w2 = whole(experts, 12, 8, seed=8) / 4, whole(experts, 8, 6, seed=9) / 4
+
+    def second(outs: list[torch.Tensor], leaves: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        firsts = torch.autograd.grad(sum(out.square().sum() for out in outs), leaves[:2], create_graph=True)
+        return torch.autograd.grad(sum(first.square().sum() for first in firsts), leaves)
+
+    all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
+    expected = second([dense(all_of[0][pe], ids[pe], all_of[1][pe], *all_of[2:]) for pe in range(n)], all_of)
+    here = slice(2 * me, 2 * me + 2)
+    for algorithm in ("separate", "tokens"):
+        given = [leaf(tensor) for tensor in (x[me], weights[me], w13[here], w2[here])]
+        out = moe.moe_layer(given[0], ids[me], *given[1:], num_experts=experts, max_tokens=6, algorithm=algorithm)
+        found = second([out], given)
+        for mine, wanted, part in zip(found, expected, (me, me, here, here), strict=True):
+            same(mine, wanted[part])
+
+
+def check_moe_weights_of_other_dtypes(world: Any) -> None:
+    """They are converted to float32, with gradients and without; a gradient of them is of their dtype."""
+    experts = 2 * world.n_pes
+    x, ids, weights = (tensor[world.pe] for tensor in routed(world, 5, experts, 2, 4))
+    for options in ({}, {"algorithm": "tokens"}, {"parallel": "tensor"}):
+        local = experts if "parallel" in options else 2
+        w13, w2, half = whole(local, 12, 8, seed=8) / 4, whole(local, 8, 6, seed=9) / 4, weights.bfloat16()
+        sizes: dict[str, Any] = {"num_experts": experts, "max_tokens": 6} | options
+        with torch.no_grad():
+            plain = moe.moe_layer(x, ids, half, w13, w2, **sizes)
+        given = leaf(half)
+        out = moe.moe_layer(x, ids, given, w13, w2, **sizes)
+        same(out, plain)
+        out.sum().backward()
+        assert given.grad is not None and given.grad.dtype == torch.bfloat16
+
+
 def check_moe_gradients_of_every_path(world: Any) -> None:
     """Skewed routing: most tokens go to one expert, some choices are not made, the last PE has no tokens."""
     n, me, experts = world.n_pes, world.pe, 2 * world.n_pes
@@ -233,7 +272,10 @@ def check_moe_tokens_by_expert_opcheck(world: Any) -> None:
     rows, memory = OPS.moe_group_by_expert(x, ids, 3, 12)
     assert not rows[8:].any(), "rows that no token fills are zeros"
     torch.library.opcheck(OPS.moe_sum_over_experts.default, (leaf(rows), leaf(weights), memory, 3))
-    torch.library.opcheck(OPS.moe_sum_over_experts_backward.default, (x, rows, weights, memory, 3))
+    torch.library.opcheck(OPS.moe_sum_over_experts_backward.default, (leaf(x), leaf(rows), leaf(weights), memory, 3))
+    found = functional.dispatch_tokens(x, ids.clamp(max=0), num_experts=world.n_pes, max_tokens=4)
+    with raises(TypeError, "sum_over_experts: y must be a torch.Tensor, got list"):
+        functional.sum_over_experts([1], functional.group_by_expert(found))  # type: ignore[arg-type]
 
 
 def check_moe_layers_by_tokens_compiled(world: Any) -> None:
@@ -297,6 +339,63 @@ def check_moe_modules(world: Any) -> None:
             expected = expected + layer.shared_down(torch.nn.functional.silu(gate) * up)
         same(found, expected.view(2, 3, 8))
     same(layer(x[:, :0]), x[:, :0])
+
+
+def check_moe_modules_under_autocast(world: Any) -> None:
+    """float32 parameters and tokens of either dtype are cast; the choices and their weights are those without it."""
+    n = world.n_pes
+    for options in (
+        {},
+        {"algorithm": "tokens", "shared_intermediate": 4},
+        {"parallel": "tensor"},
+        {"replicated": True},
+    ):
+        torch.manual_seed(0)
+        layer = MoE(8, 4 * n, num_experts=2 * n, top_k=2, max_tokens=8, **options)
+        x = whole(3, 8, seed=0 if "replicated" in options else world.pe) / 4
+        expected, routing = layer(x), layer.route(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert all(torch.equal(one, other) for one, other in zip(layer.route(x), routing, strict=True))
+            found = layer(x), layer(x.bfloat16()), layer(x.bfloat16().requires_grad_())
+            with torch.no_grad():
+                found = *found, layer(x.bfloat16())
+        for out in found:
+            assert out.dtype == torch.bfloat16
+            same(out.float(), expected, 0.05)
+        found[1].sum().backward()
+        assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in layer.parameters())
+
+
+def check_moe_modules_are_copied_and_converted(world: Any) -> None:
+    """A copy has parameters of its own and the same groups; ``bias`` stays float32, and is reset with the rest."""
+    n = world.n_pes
+    sizes: dict[str, Any] = {"num_experts": 2 * n, "top_k": 2, "max_tokens": 8, "scoring": "sigmoid"}
+    with Communicator() as comm:
+        for group in (world.team_world, comm):
+            layer = MoE(8, 4, **sizes, group=group)
+            copied = copy.deepcopy(torch.nn.ModuleList([layer, layer]))
+            assert copied[0] is copied[1] and copied[0].group is group
+            assert copied[0].w13 is not layer.w13 and torch.equal(copied[0].w13, layer.w13)
+            x = whole(3, 8, seed=world.pe)
+            same(copied[0](x), layer(x))
+    layer = MoE(8, 4, **sizes)
+    assert layer.bias is not None
+    layer.bias.fill_(1 + 2**-20)
+    for converted in (layer.bfloat16(), layer.double(), layer.to("cpu", torch.bfloat16)):
+        assert converted is layer and layer.bias.dtype == torch.float32 and (layer.bias == 1 + 2**-20).all()
+    assert layer.w13.dtype == torch.bfloat16 and dict(layer.named_buffers())["bias"] is layer.bias
+    layer.reset_parameters()
+    assert not layer.bias.any()
+
+
+def check_moe_sigmoid_compiled(world: Any) -> None:
+    """With sizes and numbers that vary, in one graph."""
+    layer = MoE(8, 4, num_experts=2 * world.n_pes, top_k=1, max_tokens=8, scoring="sigmoid", routed_scaling_factor=2.5)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for tokens in (3, 5):
+            x = whole(tokens, 8, seed=world.pe)
+            same(compiled(x), layer(x))
 
 
 def check_moe_routing(world: Any) -> None:

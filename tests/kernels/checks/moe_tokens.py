@@ -137,6 +137,8 @@ def check_moe_tokens_are_refused(world: Any) -> None:
         moe.dispatch_tokens(x, ids[:1], weights, **sizes)
     with raises(TypeError, "what dispatch_tokens has returned"):
         moe.combine_tokens(x, None)  # type: ignore[arg-type]
+    with raises(TypeError, "combine_tokens: y must be a torch.Tensor, got list"):
+        moe.combine_tokens([1], moe.dispatch_tokens(x, ids, **sizes))  # type: ignore[arg-type]
     found = moe.dispatch_tokens(x, ids, **sizes)
     with raises(ValueError, "a tensor requires a gradient"):
         moe.combine_tokens(found.x.clone().requires_grad_(), found)

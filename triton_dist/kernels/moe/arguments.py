@@ -8,7 +8,7 @@ import torch
 
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import sms
+from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
 from triton_dist.kernels.moe.rounds_plan import Plan, TokensPlan, plan_of
@@ -61,6 +61,7 @@ class Routing(NamedTuple):
         halves: whether the rows come by the halves of a dispatch.
         plan: of rounds whose rows TMA moves (``rounds_by_tma.py``, or ``tokens_by_tma.py`` if each goes once to a PE);
             None: load and store move them.
+        group: of functional forms: the size and the name of the group.
     """
 
     ids: torch.Tensor
@@ -77,6 +78,7 @@ class Routing(NamedTuple):
     sources: TokenSources = ONE_SOURCE
     halves: bool = False
     plan: Plan | TokensPlan | None = None
+    group: tuple[int, str] | None = None
 
     @property
     def by_tokens(self) -> bool:
@@ -142,16 +144,30 @@ def check_routing(
     expert_capacity: int | None = None,
     num_sms: int = 0,
     algorithm: str = "auto",
-) -> Routing:
+    *,
+    scales: torch.Tensor | None,
+    buffer: int,
+    sm_margin: int,
+) -> tuple[Routing, tuple[Any, ...]]:
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks, and compare them with
-    those of the other members."""
+    those of the other members. All that this PE alone refuses comes before the comparison, which counts as a call.
+
+    Returns:
+        the routing, and what was compared.
+    """
     routing = routing_of(
         comm, function, x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm
     )
+    n_scales = check_scales(function, x, scales)
+    check_int(function, "buffer", buffer, 0)
+    check_sm_margin(function, sm_margin)
+    if num_sms and sm_margin:
+        raise ValueError(f"{function}: num_sms says how many SMs work, and sm_margin how many do not: give one")
     if algorithm == "auto":
         routing = routing._replace(plan=plan_of_rounds(comm, x, routing.top_k, num_sms))
-    comm.compare(function, *compared_of(x, routing))
-    return routing
+    compared = function, *compared_of(x, routing, n_scales, buffer, sm_margin)
+    comm.compare(*compared)
+    return routing, compared
 
 
 def routing_of(
@@ -248,10 +264,20 @@ def check_offsets(function: str, what: str, number: int) -> None:
         raise ValueError(f"{function}: {what} are {number} words, and must be fewer than 2**31")
 
 
-def compared_of(x: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
-    """What is the same on all members: all but the number of tokens and the room for rows."""
-    experts = routing.local_experts * routing.members.size
-    return x.shape[1], x.dtype, routing.top_k, experts, routing.max_tokens, routing.num_sms, routing.plan
+def compared_of(x: torch.Tensor, routing: Routing, n_scales: int, buffer: int, sm_margin: int = 0) -> tuple[Any, ...]:
+    """What is the same on all members, by name: all but the number of tokens and the room for rows."""
+    return (
+        f"hidden={x.shape[1]}",
+        x.dtype,
+        f"top_k={routing.top_k}",
+        f"num_experts={routing.local_experts * routing.members.size}",
+        f"max_tokens={routing.max_tokens}",
+        f"scales of a row={n_scales}",
+        f"buffer={buffer}",
+        f"sm_margin={sm_margin}",
+        f"num_sms={routing.num_sms}",
+        routing.plan,
+    )
 
 
 def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align: int) -> int:

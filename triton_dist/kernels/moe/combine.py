@@ -21,6 +21,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
@@ -37,12 +38,12 @@ from triton_dist.kernels.moe.combine_many import combine_many
 from triton_dist.kernels.moe.combine_many import make_slots as make_slots_of_many
 from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, open_exchange
 from triton_dist.kernels.moe.halves import Combining, new_sums, of_routing, rows_and_memory
-from triton_dist.kernels.moe.results import Dispatched, parts_of
+from triton_dist.kernels.moe.results import Dispatched, check_ids, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rounds_plan import CombinePlan
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.new_tensors import NewTensors
-from triton_dist.kernels.options import check_bool, check_one_of
+from triton_dist.kernels.options import check_bool, check_int, check_one_of
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
@@ -254,7 +255,8 @@ def combine(
         _check_as_many("combine", y, dispatched)
         out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin, algorithm)
         prepared.keep(
-            signature, made, *_compared("combine", y, routing, algorithm), details=(exchange,),
+            signature, made, *_compared("combine", y, routing, weighted, buffer, sm_margin, algorithm),
+            details=(exchange,),
             new=NewTensors.of(out, at=3) if routing.hosts == 1 else None,
             conditions=exchange.is_free() if exchange is not None else (),
         )  # fmt: skip
@@ -265,7 +267,14 @@ def combine(
 def combine_send(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> Combining:
-    """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
+    """The first half of :func:`combine`, with its arguments: send, and wait for nothing.
+
+    Returns:
+        what :func:`combine_receive` takes, once, before the next combine in the same slots.
+
+    Raises:
+        RuntimeError: a combine is in flight in these slots. And what :func:`combine` raises.
+    """
     routing = _routing_of("combine_send", dispatched)
     with calling("combine_send", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
@@ -280,7 +289,10 @@ def combine_send(
             _check_as_many("combine_send", y, dispatched)
             if routing.num_sms:
                 refuse_halves_of_rounds("combine_send")
-            comm.compare(*_compared("combine_send", y, routing))
+            check_int("combine_send", "buffer", buffer, 0)
+            check_sm_margin("combine_send", sm_margin)
+            compared = _compared("combine_send", y, routing, weighted, buffer, sm_margin)
+            comm.compare(*compared)
             within = _inside_host(dispatched)
             exchange, constants = _prepare("combine_send", y, within, weighted, buffer, sm_margin)
             del constants["L"], constants["TAKEN"]
@@ -293,7 +305,7 @@ def combine_send(
             again = exchange.sending(made, rows_and_memory, of_routing)
             new = new_sums(exchange, routing, y, (buffer, sm_margin)) if routing.hosts == 1 else None
             prepared.keep(
-                signature, again, *_compared("combine_send", y, routing), details=exchange, new=new,
+                signature, again, *compared, details=exchange, new=new,
                 conditions=exchange.is_free(),
             )  # fmt: skip
         number = exchange.in_flight.last
@@ -306,6 +318,8 @@ def combine_receive(sent: Combining) -> torch.Tensor:
     Raises:
         RuntimeError: they have been received already.
     """
+    if not isinstance(sent, Combining):
+        raise TypeError(f"combine_receive: sent must be what combine_send returns, got {type(sent).__name__}")
     exchange, routing = sent.exchange, sent.routing
     with calling("combine_receive", routing.comm, between_hosts=True) as comm:
         exchange.receive("combine_receive", sent.number)
@@ -358,6 +372,7 @@ def _routing_of(function: str, dispatched: object) -> Routing:
         raise ValueError(
             f"{function}: dispatched is of functional.dispatch: call functional.combine of triton_dist.kernels.moe"
         )
+    check_ids(function, dispatched.memory, dispatched.routing.ids)
     return dispatched.routing
 
 
@@ -391,8 +406,10 @@ def _run(
     routing = dispatched.routing
     if routing.num_sms and sm_margin:
         raise ValueError(f"{function}: as many SMs work as num_sms of the dispatch says: leave out sm_margin")
+    check_int(function, "buffer", buffer, 0)
+    check_sm_margin(function, sm_margin)
     assert routing.comm is not None
-    routing.comm.compare(*_compared(function, y, routing, algorithm))
+    routing.comm.compare(*_compared(function, y, routing, weighted, buffer, sm_margin, algorithm))
     out = _result(routing, y.dtype, y.shape[1])
     if routing.hosts == 1:
         return out, *_launch(function, y, dispatched, out, weighted, buffer, sm_margin, algorithm)
@@ -479,9 +496,29 @@ def _plan_of(y: torch.Tensor, routing: Routing, algorithm: str) -> CombinePlan |
     return plan_of_combine(routing, y.shape[1] * y.element_size()) if algorithm == "auto" else None
 
 
-def _compared(function: str, y: torch.Tensor, routing: Routing, algorithm: str = "auto") -> tuple[Any, ...]:
-    sizes = routing.top_k, routing.max_tokens, routing.num_sms, routing.by_tokens
-    return function, y.shape[1], y.dtype, *sizes, _plan_of(y, routing, algorithm)
+def _compared(
+    function: str,
+    y: torch.Tensor,
+    routing: Routing,
+    weighted: bool,
+    buffer: int,
+    sm_margin: int,
+    algorithm: str = "auto",
+) -> tuple[Any, ...]:
+    """A call, and what is the same on all members, by name."""
+    return (
+        function,
+        f"hidden={y.shape[1]}",
+        y.dtype,
+        f"top_k={routing.top_k}",
+        f"max_tokens={routing.max_tokens}",
+        f"weighted={weighted}",
+        f"buffer={buffer}",
+        f"sm_margin={sm_margin}",
+        f"num_sms={routing.num_sms}",
+        f"rows by token: {routing.by_tokens}",
+        _plan_of(y, routing, algorithm),
+    )
 
 
 def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, Any]:

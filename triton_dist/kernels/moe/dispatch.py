@@ -40,8 +40,6 @@ from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     Routing,
     check_routing,
-    check_scales,
-    compared_of,
     has_many_tokens,
     plan_of_rounds,
     records_gradients,
@@ -55,7 +53,7 @@ from triton_dist.kernels.moe.dispatch_messages import moe_dispatch_one_round, mo
 from triton_dist.kernels.moe.exchange import Cut, Exchange, cut_of, open_exchange
 from triton_dist.kernels.moe.halves import Sent, new_sent
 from triton_dist.kernels.moe.host_exchange import HostExchange
-from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
+from triton_dist.kernels.moe.results import Dispatched, parts_of, remember_ids, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
 from triton_dist.kernels.moe.rounds_by_tma import dispatch_by_tma
 from triton_dist.kernels.moe.rounds_by_tma import make_slots as make_slots_by_tma
@@ -97,7 +95,8 @@ def dispatch(
         x: [T, hidden], contiguous: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2. A row is a multiple of
             16 bytes.
         topk_ids: [T, top_k] int32 or int64, contiguous, in [0, num_experts), or -1 for a choice that is not made. An
-            expert may be chosen twice.
+            expert may be chosen twice. :func:`combine` reads them again: they stay as they are until then, and where
+            PyTorch counts what is written to them, a combine refuses others.
         topk_weights: [T, top_k] float32; by default 1.
         num_experts: of all PEs together; each has an equal part.
         max_tokens: how many tokens a PE may have. The slots take room for it.
@@ -146,10 +145,17 @@ def dispatch_send(
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
 
-    What follows on the stream runs while the rows are on their way, of several hosts those that cross.
-    :func:`dispatch_receive` must come before the next dispatch in the same slots. A number of ``num_sms`` is refused:
-    rounds have no halves. With thousands of tokens ``sm_margin`` leaves SMs to other kernels, and the slots take
-    2 * ``n_pes`` * ``max_tokens`` rows.
+    What follows on the stream runs while the rows are in flight, of several hosts those that cross.
+    With thousands of tokens ``sm_margin`` leaves SMs to other kernels, and the slots take 2 * ``n_pes`` *
+    ``max_tokens`` rows.
+
+    Returns:
+        what :func:`dispatch_receive` takes, once, before the next dispatch in the same slots. It keeps the arguments'
+        tensors.
+
+    Raises:
+        RuntimeError: a dispatch is in flight in these slots. ValueError: ``num_sms`` is given, since rounds have no
+        halves; and what :func:`dispatch` raises.
     """
     with calling("dispatch_send", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
@@ -170,12 +176,13 @@ def dispatch_send(
                 return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, *how)
         if num_sms:
             refuse_halves_of_rounds("dispatch_send")
-        routing = check_routing(
-            comm, "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
-        )._replace(halves=True)
-        n_scales = check_scales("dispatch_send", x, scales)
+        routing, compared = check_routing(
+            comm, "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity,
+            scales=scales, buffer=buffer, sm_margin=sm_margin,
+        )  # fmt: skip
+        routing = routing._replace(halves=True)
+        n_scales = 0 if scales is None else scales.shape[1]
         exchange, rows, made = _send_half(x, scales, n_scales, routing, buffer, sm_margin)
-        compared = "dispatch_send", *compared_of(x, routing)
         sent = Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin), exchange.send())
         prepared.keep(
             signature, exchange.sending(made), *compared, details=(exchange, routing[2:]),
@@ -208,8 +215,10 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
         result: tensors for them, from :func:`result_of`; by default new ones.
 
     Raises:
-        RuntimeError: they have been received already.
+        TypeError: ``sent`` is something else. RuntimeError: they have been received already.
     """
+    if not isinstance(sent, Sent):
+        raise TypeError(f"dispatch_receive: sent must be what dispatch_send returns, got {type(sent).__name__}")
     exchange, routing = sent.exchange, sent.routing
     with calling("dispatch_receive", routing.comm, between_hosts=True) as comm:
         exchange.receive("dispatch_receive", sent.number)
@@ -285,11 +294,11 @@ def run(
                 tensors = *tensors[:4], *column_rows(routing, x.dtype, x.shape[1], n_scales), *tensors[4:]
             if prepared.repeat(signature, *tensors):
                 return result
-    routing = check_routing(
-        comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm
-    )
+    routing, compared = check_routing(
+        comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms,
+        algorithm, scales=scales, buffer=buffer, sm_margin=sm_margin,
+    )  # fmt: skip
     result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, new)
-    compared = "dispatch", *compared_of(x, routing)
     prepared.keep(
         signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()),
         new=_new_tensors(result) if routing.hosts == 1 else None,
@@ -311,6 +320,7 @@ def _new_tensors(result: Dispatched) -> NewTensors:
 
 def _dispatched(rest: tuple[Any, ...], parts: tuple[Any, ...]) -> Dispatched:
     x, scales, memory, ids, weights = parts
+    remember_ids(memory, ids)
     return Dispatched(x, scales, memory, Routing(ids, weights, *rest))
 
 
@@ -327,9 +337,7 @@ def _run(
     sm_margin: int,
     new: Callable[..., torch.Tensor],
 ) -> tuple[Dispatched, Exchange | HostExchange | None, Launch | Sequence[Step] | None]:
-    n_scales = check_scales(function, x, scales)
-    if routing.num_sms and sm_margin:
-        raise ValueError(f"{function}: num_sms says how many SMs work, and sm_margin how many do not: give one")
+    n_scales = 0 if scales is None else scales.shape[1]
     result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
     if routing.hosts == 1:
         return result, *_launch(function, buffer, sm_margin, x, scales, routing, result)

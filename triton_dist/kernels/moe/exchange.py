@@ -158,7 +158,8 @@ class Cut(NamedTuple):
         """Of a launch. All programs run at the same time, since they wait for each other."""
         if self.per_sm == 1:
             return {"num_warps": self.num_warps}
-        return {"num_warps": self.num_warps, "maxnreg": _REGISTERS // (32 * self.num_warps * self.per_sm) // 8 * 8}
+        of_thread = _REGISTERS // (32 * self.num_warps * self.per_sm) // 8 * 8
+        return {"num_warps": self.num_warps, "maxnreg": min(of_thread, 248)}  # ptxas ignores more than 255
 
 
 def cut_of(words: int, max_tokens: int, most: int, messages: int = 0) -> Cut:

@@ -33,7 +33,7 @@ from triton_dist.kernels.moe.functional_tensor_parallel import (
 from triton_dist.kernels.moe.functional_tokens import combine_tokens, dispatch_tokens
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
-from triton_dist.kernels.moe.results import Dispatched, result_of
+from triton_dist.kernels.moe.results import Dispatched, check_ids, remember_ids, result_of
 from triton_dist.kernels.options import check_bool
 from triton_dist.kernels.protocols.members import Members
 
@@ -78,18 +78,21 @@ def dispatch(
     With ``num_sms`` tokens go in rounds, as there, also in backward. ``topk_weights`` get their gradient from
     :func:`combine`; the result's ``weights`` have none. fp8 has none either. There are no ``buffer`` and
     ``expert_capacity``, whose rows would be overwritten or be missing where a gradient needs them, and no
-    ``sm_margin``: ``num_sms`` is what leaves SMs to other kernels, in backward, too.
+    ``sm_margin``: ``num_sms`` is what leaves SMs to other kernels, in backward, too. Arguments, the result and errors
+    are those of that function.
     """
     check_sizes("dispatch", num_experts, max_tokens, align, capacity, num_sms)
     size, name = groups.resolve(group)
     if topk_weights is None:
-        topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
+        topk_weights = torch.ones(topk_ids.shape, dtype=torch.float32, device=topk_ids.device)
     local = num_experts // max(size, 1)
     if capacity is None:
         capacity = most_rows(size, max_tokens, topk_ids.shape[-1], local, align)
     sizes = (num_experts, max_tokens, align, capacity, num_sms, size, name)
     rows, of_rows, memory = _ops.moe_dispatch(x, topk_ids, topk_weights.detach(), scales, *sizes)
     routing = routing_of(topk_ids, topk_weights.detach(), sizes)
+    if not torch.compiler.is_compiling():
+        remember_ids(memory, topk_ids)
     return Dispatched(rows, None if scales is None else of_rows, memory, routing)
 
 
@@ -99,7 +102,7 @@ def routing_of(ids: torch.Tensor, weights: torch.Tensor, sizes: Sequence[Any]) -
     local = num_experts // max(size, 1)
     members, hosts = Members(0, 1, size), groups.hosts_of(size, name)
     how = {"num_sms": max(num_sms, 0), "halves": num_sms == _HALVES, "hosts": hosts}
-    return Routing(ids, weights, members, local, max_tokens, align, capacity, **how)
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, group=(size, name), **how)
 
 
 def sizes_of(routing: Routing, name: str) -> tuple[Any, ...]:
@@ -169,14 +172,28 @@ def combine(
     """:func:`triton_dist.kernels.moe.combine`, with gradients of ``y``, which are dispatched, and of the weights.
 
     Args:
-        topk_weights: those that were dispatched, if they want a gradient.
+        y: [R, hidden], contiguous: bfloat16, float16 or float32.
+        dispatched: what :func:`dispatch` has returned on this PE.
+        topk_weights: [T, top_k] float32, those that were dispatched, if they want a gradient.
+        weighted: multiply each row by its weight.
+        group: that of the dispatch, which is the default.
+
+    Returns:
+        [T, hidden] of ``y``'s dtype; sums are float32.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as of that function, which also has ``buffer``, ``sm_margin`` and
+        ``algorithm``.
     """
     if not isinstance(dispatched, Dispatched):
         raise TypeError(f"combine: dispatched must be what dispatch returns, got {type(dispatched).__name__}")
     check_bool("combine", "weighted", weighted)
+    if not torch.compiler.is_compiling():
+        check_ids("combine", dispatched.memory, dispatched.routing.ids)
     routing = dispatched.routing
     weights = routing.weights if topk_weights is None else topk_weights
-    sizes = sizes_of(routing, groups.resolve(group)[1])
+    made_in = routing.group or groups.resolve(routing.comm)
+    sizes = sizes_of(routing, groups.resolve_again("combine", group, made_in)[1])
     result: torch.Tensor = _ops.moe_combine(y, routing.ids, weights, dispatched.memory, weighted, *sizes)
     return result
 
@@ -268,7 +285,11 @@ def grouped_gemm(
     b_scales: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """:func:`triton_dist.kernels.moe.grouped_gemm`, with gradients of ``a`` and ``b``. fp8 has none."""
+    """:func:`triton_dist.kernels.moe.grouped_gemm`, with gradients of ``a`` [R, K] and ``b`` [L, K, N]. fp8 has none.
+
+    Arguments, the result [R, N] and errors are those of that function, which also has ``out``, ``swiglu`` and
+    ``expected_rows``. Rows of no expert are 0.
+    """
     result: torch.Tensor = _ops.moe_grouped_gemm(a, b, offsets, counts, a_scales, b_scales, out_dtype)
     return result
 

@@ -41,6 +41,8 @@ def group_by_expert(received: DispatchedTokens, *, capacity: int | None = None) 
 
 def sum_over_experts(y: torch.Tensor, grouped: GroupedTokens) -> torch.Tensor:
     """:func:`triton_dist.kernels.moe.sum_over_experts`, with gradients of ``y`` and of ``grouped.weights``."""
+    if not isinstance(y, torch.Tensor):
+        raise TypeError(f"sum_over_experts: y must be a torch.Tensor, got {type(y).__name__}")
     check_rows_of(y, grouped)
     routing = grouped.routing
     result: torch.Tensor = _ops.moe_sum_over_experts(y, grouped.weights, routing.memory, routing.num_experts)
@@ -117,3 +119,24 @@ def _sum_gradients_fake(
     grad: torch.Tensor, y: torch.Tensor, topk_weights: torch.Tensor, memory: torch.Tensor, num_experts: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return y.new_empty(y.shape), topk_weights.new_empty(topk_weights.shape)
+
+
+def _sum_gradients_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *tensors, ctx.num_experts = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _sum_gradients_backward(ctx: Any, of_y: torch.Tensor, of_weights: torch.Tensor) -> tuple[Any, ...]:
+    """The results are bilinear: in ``grad`` and ``topk_weights``, and in ``grad`` and ``y``. So the gradient of
+    ``grad`` is two sums. Those of ``y`` and ``topk_weights`` are the operator's results with ``of_y`` and
+    ``of_weights`` in the places of the two."""
+    grad, y, weights, memory = ctx.saved_tensors
+    routing = memory, ctx.num_experts
+    of_grad = None
+    if ctx.needs_input_grad[0]:
+        of_rows = _ops.moe_sum_over_experts(of_y, weights, *routing)
+        of_grad = of_rows + _ops.moe_sum_over_experts(y, of_weights, *routing)
+    return of_grad, *_ops.moe_sum_over_experts_backward(grad, of_y, of_weights, *routing), None, None
+
+
+_sum_gradients.register_autograd(_sum_gradients_backward, setup_context=_sum_gradients_setup)

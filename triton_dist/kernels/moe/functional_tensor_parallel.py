@@ -57,7 +57,7 @@ def gather_routing(
     :func:`grouped_gemm_reduce_scatter`."""
     size, name = groups.resolve(group)
     if topk_weights is None:
-        topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
+        topk_weights = torch.ones(topk_ids.shape, dtype=torch.float32, device=topk_ids.device)
     memory = _ops.moe_gather_routing(topk_ids, topk_weights.detach(), num_experts, max_tokens, size, name)
     return routing_of(memory, topk_ids.shape, (num_experts, max_tokens, size, name))
 
@@ -100,7 +100,12 @@ def all_gather_grouped_gemm(
     group: Any = None,
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.moe.all_gather_grouped_gemm`, with gradients of ``a`` and ``b``. fp8 has none."""
-    sizes = (routing.num_experts, routing.max_tokens, *groups.resolve(group))
+    _check_dims("all_gather_grouped_gemm", a, b)
+    if a.shape[0] != routing.n_tokens:
+        raise ValueError(
+            f"all_gather_grouped_gemm: a has {a.shape[0]} rows, and routing is of {routing.n_tokens} tokens"
+        )
+    sizes = _sizes_of("all_gather_grouped_gemm", routing, group)
     result: torch.Tensor = _ops.moe_all_gather_grouped_gemm(
         a, b, routing.memory, a_scales, b_scales, routing.top_k, out_dtype, num_sms, *sizes
     )
@@ -131,6 +136,11 @@ def _gathering_fake(
     groups.check("all_gather_grouped_gemm", *rest[-2:])
     _check_dims("all_gather_grouped_gemm", a, b)
     return a.new_empty(size * max_tokens * top_k, b.shape[2], dtype=_dtype(a, out_dtype))
+
+
+def _sizes_of(function: str, routing: GatheredRouting, group: Any) -> tuple[Any, ...]:
+    made_in = routing.group or groups.resolve(routing.comm)
+    return routing.num_experts, routing.max_tokens, *groups.resolve_again(function, group, made_in)
 
 
 def _check_dims(function: str, a: torch.Tensor, b: torch.Tensor) -> None:
@@ -194,9 +204,15 @@ def grouped_gemm_reduce_scatter(
     Args:
         topk_weights: [T, top_k], those that were gathered, if they want a gradient.
     """
+    shape = routing.n_tokens, routing.top_k
     if topk_weights is None:
-        topk_weights = torch.ones(routing.n_tokens, routing.top_k, device=a.device)
-    sizes = (routing.num_experts, routing.max_tokens, *groups.resolve(group))
+        topk_weights = torch.ones(shape, dtype=torch.float32, device=a.device)
+    if topk_weights.dim() != 2 or topk_weights.shape[0] != shape[0] or topk_weights.shape[1] != shape[1]:
+        raise ValueError(
+            f"grouped_gemm_reduce_scatter: topk_weights must be {shape}, as the ids of routing, got"
+            f" {tuple(topk_weights.shape)}"
+        )
+    sizes = _sizes_of("grouped_gemm_reduce_scatter", routing, group)
     result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
         a, b, topk_weights, routing.memory, a_scales, b_scales, weighted, out_dtype, num_sms, *sizes
     )

@@ -40,15 +40,16 @@ SIZES = "int num_experts, int max_tokens, int group_size, str group_name"
 
 def routing_of(memory: torch.Tensor, ids: Any, sizes: tuple[Any, ...]) -> GatheredRouting:
     """Of a call for ids of shape ``ids``."""
-    num_experts, max_tokens, size, _ = sizes
-    return GatheredRouting(memory, ids[0], ids[1], num_experts, max_tokens, Members(0, 1, size))
+    num_experts, max_tokens, size, name = sizes
+    members = Members(0, 1, size)
+    return GatheredRouting(memory, ids[0], ids[1], num_experts, max_tokens, members, group=(size, name))
 
 
 def scattered(
     grad: torch.Tensor, b: torch.Tensor, ids: tuple[int, int], memory: torch.Tensor, num_sms: int, sizes: Any
 ) -> torch.Tensor:
     """The gradient of this PE's tokens, whose ids are of shape ``ids``, from that of all rows."""
-    ones = torch.ones(ids, device=grad.device)
+    ones = torch.ones(ids, dtype=torch.float32, device=grad.device)
     result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
         grad, b.transpose(1, 2), ones, memory, None, None, False, None, num_sms, *sizes
     )

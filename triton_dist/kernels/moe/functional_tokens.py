@@ -16,7 +16,7 @@ from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_sizes
-from triton_dist.kernels.moe.results import Dispatched, parts_of
+from triton_dist.kernels.moe.results import Dispatched, check_ids, parts_of, remember_ids
 from triton_dist.kernels.moe.token_batches import tables_of
 from triton_dist.kernels.moe.tokens import DispatchedTokens, plan_of, run, run_combine, to_ranks
 from triton_dist.kernels.protocols.members import Members
@@ -42,11 +42,11 @@ def dispatch_tokens(
     group: Any = None,
 ) -> DispatchedTokens:
     """:func:`triton_dist.kernels.moe.dispatch_tokens`, with gradients of ``x`` and of ``topk_weights``, which are a
-    :func:`combine_tokens` each. fp8 has none."""
+    :func:`combine_tokens` each. fp8 has none. Arguments, the result and errors are those of that function."""
     check_sizes("dispatch_tokens", num_experts, max_tokens, 1, capacity, num_sms)
     size, name = groups.resolve(group)
     if topk_weights is None:
-        topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
+        topk_weights = torch.ones(topk_ids.shape, dtype=torch.float32, device=topk_ids.device)
     capacity = size * max_tokens if capacity is None else capacity
     sizes = (
         num_experts,
@@ -59,17 +59,22 @@ def dispatch_tokens(
     )
     rows, of_rows, ids, weights, memory = _ops.moe_dispatch_tokens(x, topk_ids, topk_weights, scales, *sizes)
     found = _dispatched(topk_ids, memory, sizes)
+    if found.of_ranks is not None and not torch.compiler.is_compiling():
+        remember_ids(memory, topk_ids)
     return found._replace(x=rows, scales=None if scales is None else of_rows, topk_ids=ids, topk_weights=weights)
 
 
 def combine_tokens(y: torch.Tensor, dispatched: DispatchedTokens, *, group: Any = None) -> torch.Tensor:
-    """:func:`triton_dist.kernels.moe.combine_tokens`, with a gradient of ``y``, which is dispatched."""
+    """:func:`triton_dist.kernels.moe.combine_tokens`, with a gradient of ``y`` [R, hidden], which is dispatched.
+    Arguments, the result [T, hidden] and errors are those of that function."""
     if not isinstance(dispatched, DispatchedTokens):
         raise TypeError(
             f"combine_tokens: dispatched must be what dispatch_tokens returns, got {type(dispatched).__name__}"
         )
     routing, by_tma = dispatched.routing, dispatched.of_ranks is None
-    size, name = groups.resolve(group)
+    if not (by_tma or torch.compiler.is_compiling()):
+        check_ids("combine_tokens", dispatched.memory, routing.ids)
+    size, name = groups.resolve_again("combine_tokens", group, routing.group or groups.resolve(routing.comm))
     experts = routing.local_experts * size
     sizes = experts, routing.max_tokens, routing.capacity, routing.num_sms, by_tma, size, name
     result: torch.Tensor = _ops.moe_combine_tokens(y, routing.ids, dispatched.memory, *sizes)
@@ -86,7 +91,10 @@ def _routing_of(ids: torch.Tensor, sizes: Sequence[Any], comm: Communicator | No
     members = Members(0, 1, size) if comm is None else comm.members
     local, hosts = num_experts // max(size, 1), groups.hosts_of(size, name)
     weights = torch.ones(ids.shape, dtype=torch.float32, device=ids.device)
-    return Routing(ids, weights, members, local, max_tokens, 1, capacity, comm=comm, num_sms=num_sms, hosts=hosts)
+    return Routing(
+        ids, weights, members, local, max_tokens, 1, capacity, comm=comm, num_sms=num_sms, hosts=hosts,
+        group=(size, name),
+    )  # fmt: skip
 
 
 def _dispatched(

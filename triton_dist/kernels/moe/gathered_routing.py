@@ -64,6 +64,7 @@ class GatheredRouting(NamedTuple):
         n_tokens, top_k: of this PE's ids.
         members: the PEs. comm: their communicator; None while PyTorch traces.
         num_experts, max_tokens: as of :func:`gather_routing`.
+        group: of functional forms: the size and the name of the group.
     """
 
     memory: torch.Tensor
@@ -73,6 +74,7 @@ class GatheredRouting(NamedTuple):
     max_tokens: int
     members: Members
     comm: Communicator | None = None
+    group: tuple[int, str] | None = None
 
     @property
     def rows(self) -> int:

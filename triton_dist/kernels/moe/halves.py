@@ -17,7 +17,7 @@ __all__ = ["Combining", "Sent", "new_sent", "new_sums", "of_routing", "rows_and_
 
 
 class Sent(NamedTuple):
-    """A dispatch whose receive half is to come: its exchange, sizes and dtypes."""
+    """A dispatch whose receive half is to come, which takes it once: its exchange, sizes and dtypes."""
 
     exchange: Exchange | HostExchange
     routing: Routing
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 
 
 class Combining(NamedTuple):
-    """A combine whose receive half is to come."""
+    """A combine whose receive half is to come, which takes it once."""
 
     exchange: Exchange
     routing: Routing

@@ -120,9 +120,8 @@ def differentiable_steps(
     group: Any,
 ) -> torch.Tensor:
     """With gradients; torch.compile traces it."""
-    up, down = w13.transpose(1, 2), w2.transpose(1, 2)
+    up, down, weights = w13.transpose(1, 2), w2.transpose(1, 2), weights.float()
     if steps.parallel == "tensor":
-        weights = weights.float()
         sizes: dict[str, Any] = {"num_experts": steps.num_experts, "max_tokens": steps.max_tokens}
         routing = functional.gather_routing(ids, weights, **sizes, group=group)
         how: dict[str, Any] = {"num_sms": steps.num_sms, "group": group}
@@ -131,7 +130,7 @@ def differentiable_steps(
         return functional.grouped_gemm_reduce_scatter(hidden, down, routing, weights, **how)
     if steps.algorithm == "tokens":
         sizes = {"num_experts": steps.num_experts, "max_tokens": steps.max_tokens, "num_sms": steps.num_sms}
-        come = functional.dispatch_tokens(x, ids, weights.float(), **sizes, group=group)
+        come = functional.dispatch_tokens(x, ids, weights, **sizes, group=group)
         grouped = functional.group_by_expert(come, capacity=steps.capacity)
         of_experts = grouped.offsets, grouped.counts
         gate, value = functional.grouped_gemm(grouped.x, up, *of_experts).chunk(2, dim=-1)

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.torch_api import version_of
 
-__all__ = ["Dispatched", "begin_of", "part_of", "parts_of", "result_of"]
+__all__ = ["Dispatched", "begin_of", "check_ids", "part_of", "parts_of", "remember_ids", "result_of"]
 
 
 class Dispatched(NamedTuple):
@@ -109,4 +110,24 @@ def result_of(
     device, capacity = routing.ids.device, routing.capacity
     x = new(capacity, hidden, dtype=dtype, device=device)
     scales = new(capacity, n_scales, dtype=torch.float32, device=device) if n_scales else None
-    return Dispatched(x, scales, new(n_words or parts_of(routing)[-1], dtype=torch.int32, device=device), routing)
+    memory = new(n_words or parts_of(routing)[-1], dtype=torch.int32, device=device)
+    remember_ids(memory, routing.ids)
+    return Dispatched(x, scales, memory, routing)
+
+
+def remember_ids(memory: torch.Tensor, ids: torch.Tensor) -> None:
+    """Record with the memory of a result how often the ids had been written to, if PyTorch counts that for them.
+
+    It is an attribute of the tensor, so that results of calls that differ in nothing else stay alike to prepared calls.
+    """
+    memory.version_of_ids = version_of(ids)  # type: ignore[attr-defined]
+
+
+def check_ids(function: str, memory: torch.Tensor, ids: torch.Tensor) -> None:
+    """RuntimeError if the ids of a dispatch have been written to since: they say which PEs return rows."""
+    version = getattr(memory, "version_of_ids", None)
+    if version is not None and version_of(ids) != version:
+        raise RuntimeError(
+            f"{function}: topk_ids have been written to since they were dispatched, and say which PEs return rows."
+            " Combine first, or give each dispatch ids of its own"
+        )

@@ -12,14 +12,18 @@ __all__ = ["group_limited_top_k", "softmax_top_k"]
 def softmax_top_k(
     logits: torch.Tensor, top_k: int, *, norm_topk_prob: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The most probable experts, and their probabilities. (Mixtral, Qwen3-MoE)
+    """The most probable experts, and their probabilities, as in Mixtral ("Mixtral of Experts", arXiv 2401.04088) and
+    Qwen3-MoE.
 
     Args:
-        logits: [T, num_experts].
+        logits: [T, num_experts], of any floating dtype; computed in float32.
         norm_topk_prob: divide the weights of a token by their sum.
 
     Returns:
         ids [T, top_k] int64, and weights [T, top_k] float32.
+
+    Raises:
+        TypeError: ``top_k`` is no int. ValueError: it is not between 1 and num_experts.
     """
     check_int("softmax_top_k", "top_k", top_k, 1, logits.shape[-1] + 1)
     weights, ids = torch.softmax(logits.float(), dim=-1).topk(top_k, dim=-1)
@@ -38,19 +42,24 @@ def group_limited_top_k(
     norm_topk_prob: bool = True,
     routed_scaling_factor: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The best experts of the best groups of experts, by sigmoid scores. (DeepSeek-V3)
+    """The best experts of the best groups of experts, by sigmoid scores ("DeepSeek-V3 Technical Report", arXiv
+    2412.19437, sections 2.1.2 and 3.4).
 
     The score of a group is the sum of its two highest. ``bias`` balances the load: it counts where experts are chosen,
     not in their weights.
 
     Args:
-        logits: [T, num_experts].
-        bias: [num_experts].
+        logits: [T, num_experts], of any floating dtype; computed in float32.
+        bias: [num_experts] float32.
         n_group, topk_group: how many groups there are, and of how many experts may be chosen.
         norm_topk_prob, routed_scaling_factor: divide the weights of a token by their sum, then multiply them.
 
     Returns:
         ids [T, top_k] int64, and weights [T, top_k] float32.
+
+    Raises:
+        TypeError: a number is of another type. ValueError: ``n_group`` does not divide the experts, ``topk_group`` is
+        more than that, or ``top_k`` more than the experts of as many groups.
     """
     name, experts = "group_limited_top_k", logits.shape[-1]
     check_int(name, "n_group", n_group, 1)

@@ -168,7 +168,7 @@ def run(
     if plan is None:
         return _to_ranks(comm, x, routing, scales, n_scales, buffer, algorithm, with_ids, new)
     routing = routing._replace(plan=plan)
-    compared = function, *compared_of(x, routing), n_scales, with_ids
+    compared = function, *compared_of(x, routing, n_scales, buffer), f"with ids: {with_ids}"
     comm.compare(*compared)
     result = _result_of(x, scales, routing, with_ids, new)
     beside = Beside(ids, routing.weights, scales) if with_ids else Beside(None, None, scales)
@@ -215,7 +215,7 @@ def _tensors(x: torch.Tensor, scales: torch.Tensor | None, result: DispatchedTok
 
 def run_again(
     comm: Communicator, function: str, x: torch.Tensor, dispatched: DispatchedTokens, scales: torch.Tensor | None,
-    num_sms: int, buffer: int = 0,
+    num_sms: int,
 ) -> DispatchedTokens:  # fmt: skip
     """Send other rows of the tokens of ``dispatched`` to where these went, inside a call. The tables of that dispatch
     say where, so PEs exchange none, and changed ids have no effect."""
@@ -226,14 +226,14 @@ def run_again(
         raise ValueError(f"{function}: x must have the {routing.n_tokens} tokens of the handle, got {tuple(x.shape)}")
     n_scales, plan = check_scales(function, x, scales), _plan_of(routing, x)
     if dispatched.of_ranks is not None or plan is None:
-        found = _rows_to_ranks(comm, x, _ranks_of(dispatched), scales, routing, buffer)
+        found = _rows_to_ranks(comm, x, _ranks_of(dispatched), scales, routing, 0)
         return DispatchedTokens(found.x, found.scales, None, None, found.memory, routing, found)
     routing = routing._replace(plan=plan)
-    compared = function, *compared_of(x, routing), n_scales
+    compared = function, *compared_of(x, routing, n_scales, 0)
     comm.compare(*compared)
     result = _result_of(x, scales, routing, False, torch.empty)._replace(memory=dispatched.memory)
     given, found_beside = Beside(None, None, scales), Beside(None, None, result.scales)
-    move_tokens(plan, x, routing, given, result.x, found_beside, result.memory, buffer)
+    move_tokens(plan, x, routing, given, result.x, found_beside, result.memory, 0)
     return result
 
 
@@ -380,6 +380,8 @@ def combine_tokens(
     with calling("combine_tokens", dispatched.routing.comm, between_hosts=True):
         check_one_of("combine_tokens", "algorithm", algorithm, ALGORITHMS)
         check_int("combine_tokens", "buffer", buffer, 0)
+        if not isinstance(y, torch.Tensor):
+            raise TypeError(f"combine_tokens: y must be a torch.Tensor, got {type(y).__name__}")
         if y.dim() != 2 or len(y) != len(dispatched.x):
             raise ValueError(
                 f"combine_tokens: y must be [{len(dispatched.x)}, hidden], a row for each of dispatched.x, got"

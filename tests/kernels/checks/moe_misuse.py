@@ -1,0 +1,133 @@
+"""What would give wrong results, or none: an error that says so, after which right calls go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import main, raises
+
+from triton_dist.kernels import moe
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.moe import functional
+
+TOKENS = 3
+
+
+def tokens(world: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows, the ids of a neighbour's expert, and weights."""
+    ids = torch.full((TOKENS, 1), (world.pe + 1) % world.n_pes)
+    return torch.full((TOKENS, 8), world.pe + 1.0), ids, torch.full((TOKENS, 1), 2.0)
+
+
+def check_ids_written_to(world: Any) -> None:
+    """Ids say which PEs return rows, so a combine refuses those that are others by now; parts of a buffer are not asked
+    about, since PyTorch counts for the whole of it."""
+    x, ids, weights = tokens(world)
+    sizes = {"num_experts": world.n_pes, "max_tokens": TOKENS}
+    for combine, dispatched in (
+        (moe.combine, moe.dispatch(x, ids, weights, **sizes)),
+        (moe.combine_send, moe.dispatch(x, ids, weights, **sizes)),
+        (functional.combine, functional.dispatch(x, ids, weights, **sizes)),
+        (functional.combine_tokens, functional.dispatch_tokens(x, ids, weights, **sizes)),
+    ):
+        before = ids.clone()
+        y = dispatched.x.nan_to_num(0.0)
+        ids.fill_(world.pe)
+        with raises(RuntimeError, "combine.*: topk_ids have been written to since they were dispatched"):
+            combine(y, dispatched)
+        ids.copy_(before)
+    for _ in range(4):  # the last by C++, on GPUs
+        buffer = torch.cat([ids, ids])
+        dispatched = moe.dispatch(x, buffer[:TOKENS], weights, **sizes)
+        buffer[TOKENS:] = world.pe
+        out = moe.combine(dispatched.x.nan_to_num(0.0), dispatched)
+        assert torch.equal(out, 2 * x)
+
+
+def check_another_group(world: Any) -> None:
+    """What was made in a group is combined there by default, and refuses another."""
+    x, _, weights = tokens(world)
+    half = world.n_pes // 2
+    row, column = world.team_world.split_2d(half)
+    other_pair = torch.full((TOKENS, 1), 1 - row.my_pe)
+    sizes = {"num_experts": 2, "max_tokens": TOKENS, "group": row}
+    b = torch.eye(8).expand(2, 8, 8).contiguous()
+    rows = functional.dispatch(x, other_pair, weights, **sizes)
+    once = functional.dispatch_tokens(x, other_pair, weights, **sizes)
+    routing = functional.gather_routing(other_pair, weights, **sizes)
+    gathered = functional.all_gather_grouped_gemm(x, b, routing)
+    for call, expected in (
+        (lambda **group: functional.combine(rows.x, rows, **group), 2 * x),
+        (lambda **group: functional.combine_tokens(once.x, once, **group), x),
+        (lambda **group: functional.all_gather_grouped_gemm(x, b, routing, **group), gathered),
+        (lambda **group: functional.grouped_gemm_reduce_scatter(gathered / 2, b, routing, weights, **group), 2 * x),
+    ):
+        assert torch.equal(call(), expected)
+        with raises(ValueError, "group= has other PEs than the group in which its routing was made"):
+            call(group=column)
+        assert torch.equal(call(group=row), expected)
+
+
+def check_other_numbers_of_tokens(world: Any) -> None:
+    x, ids, weights = tokens(world)
+    routing = functional.gather_routing(ids, weights, num_experts=world.n_pes, max_tokens=2 * TOKENS)
+    b = torch.eye(8).expand(world.n_pes, 8, 8).contiguous()
+    for rows in (x[:2], x[:0], torch.cat([x, x, x])):
+        with raises(ValueError, f"a has {len(rows)} rows, and routing is of {TOKENS} tokens"):
+            functional.all_gather_grouped_gemm(rows, b, routing)
+    y = torch.zeros(routing.rows, 8)
+    for shape in ((2, 1), (TOKENS, 2), (TOKENS,), (40, 1)):
+        with raises(ValueError, r"topk_weights must be \(3, 1\), as the ids of routing"):
+            functional.grouped_gemm_reduce_scatter(y, b, routing, torch.ones(shape))
+
+
+def check_refused_on_one_pe(world: Any) -> None:
+    """What one PE alone refuses is no call: it calls once more, as the others do for the first time."""
+    x, ids, weights = tokens(world)
+    sizes = {"num_experts": world.n_pes, "max_tokens": TOKENS}
+    for wrong in ({"scales": torch.ones(2, 1)}, {"sm_margin": 1 << 20}, {"buffer": -1}, {"num_sms": 1, "sm_margin": 1}):
+        with Communicator() as comm:
+            if world.pe == 0:
+                with raises(ValueError, "moe|dispatch"):
+                    moe.dispatch(x, ids, weights, **sizes | wrong, group=comm)
+            dispatched = moe.dispatch(x, ids, weights, **sizes, group=comm)
+            y = dispatched.x.nan_to_num(0.0)
+            if world.pe == 0 and "scales" not in wrong and "num_sms" not in wrong:
+                with raises(ValueError, "combine"):
+                    moe.combine(y, dispatched, **wrong)
+            assert torch.equal(moe.combine(y, dispatched), 2 * x)
+
+
+def check_halves_of_something_else(world: Any) -> None:
+    x, ids, weights = tokens(world)
+    sent = moe.dispatch_send(x, ids, weights, num_experts=world.n_pes, max_tokens=TOKENS)
+    for half, wrong, what in (
+        (moe.dispatch_receive, None, "dispatch_send"),
+        (moe.combine_receive, sent, "combine_send"),
+    ):
+        with raises(TypeError, f"sent must be what {what} returns"):
+            half(wrong)
+    moe.dispatch_receive(sent)
+
+
+def check_default_dtype(world: Any) -> None:
+    """Weights that are not given are float32, whatever new tensors are."""
+    x, ids, _ = tokens(world)
+    sizes = {"num_experts": world.n_pes, "max_tokens": TOKENS}
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        rows = functional.dispatch(x, ids, **sizes)
+        assert torch.equal(functional.combine(rows.x, rows), x)
+        once = functional.dispatch_tokens(x, ids, **sizes)
+        assert torch.equal(functional.combine_tokens(once.x, once), x)
+        routing = functional.gather_routing(ids, **sizes)
+        y = torch.ones(routing.rows, 8, dtype=torch.float32)
+        b = torch.eye(8, dtype=torch.float32).expand(world.n_pes, 8, 8).contiguous()
+        assert torch.equal(functional.grouped_gemm_reduce_scatter(y, b, routing), torch.full_like(x, world.n_pes))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+if __name__ == "__main__":
+    main(globals())
