@@ -120,6 +120,36 @@ with triton_dist.init() as world:
     assert all("returned 1" not in pe.stdout for pe in result), result.report
 
 
+@pytest.mark.parametrize(
+    ("made", "call", "text"),
+    [
+        (
+            "",
+            "kernels.Communicator() if world.pe == 0 else kernels.all_reduce(torch.ones(3))",
+            "opening the group of PEs",
+        ),
+        (
+            "first, second = kernels.Communicator(), kernels.Communicator()",
+            "kernels.all_reduce(torch.ones(3), group=second if world.pe == 0 else first)",
+            "they wait for each other",
+        ),
+    ],
+    ids=["one opens a communicator", "first calls"],
+)
+def test_different_communicators_are_found_at_once(made: str, call: str, text: str) -> None:
+    """Whose members would wait for each other, each in its own."""
+    program = f"""
+import torch, triton_dist
+from triton_dist import kernels
+with triton_dist.init() as world:
+    {made}
+    {call}
+"""
+    result = launch(["-c", program], 3, env=ENVIRONMENT, timeout=60)
+    assert all(pe.returncode not in (0, None) for pe in result), result.report
+    assert any(text in pe.stderr for pe in result), result.report
+
+
 class Store:
     """What PEs of two threads share."""
 

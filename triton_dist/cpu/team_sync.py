@@ -154,6 +154,12 @@ class HeapBarrier(GroupBarrier):
     def said(self, ticket: int) -> list[str]:
         return [self._said_at(place, ticket) for place in self._places]
 
+    def ahead(self) -> Mapping[int, str]:
+        # They wait there for this PE, so their texts stay.
+        ticket = self._count - self._first + 1
+        ahead = (place for place in self._places if self._count_of(place) - place.first >= ticket)
+        return {place.pe: self._said_at(place, ticket) for place in ahead}
+
     def _count_of(self, place: Counter) -> int:
         return self._words.load(place.pe, place.offset, Order.ACQUIRE)
 

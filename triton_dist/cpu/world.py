@@ -309,8 +309,10 @@ class CpuWorld(World):
                 report_after = math.inf
 
     def waiting_for_this_pe(self) -> Mapping[int, str]:
-        """Who waits in a call of all hosts that this PE has not come to, and in which."""
-        return self._places[0][Caller.HOST].ahead()
+        """Who waits in a call of hosts, of all PEs, a team or a group, that this PE has not come to, and in which."""
+        places = [of_team[Caller.HOST] for of_team in self._places.values()]
+        places += [waited_in for waited_in, _ in self._group_places.values()]
+        return {pe: call.split("\n")[0] for place in places for pe, call in place.ahead().items()}
 
     def _give_up(self, reason: str) -> NoReturn:
         self.break_world(reason)
@@ -364,6 +366,8 @@ class CpuWorld(World):
 
     def _open_group(self, group: HostGroup) -> None:
         call = f"opening {group}"
+        if group.pes == self.team_world.pes:  # else PEs that open different ones would wait for each other
+            self.together(self.team_world, f"{call}, {group.name!r}")
 
         def wait(done: Callable[[], bool]) -> None:
             def sleep() -> bool:
