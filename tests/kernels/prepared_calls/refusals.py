@@ -85,8 +85,8 @@ def what_decides_on_kernels_is_compared() -> None:
         assert compared(a, B, "auto").endswith(text)
         assert compared(a, B, "bulk_synchronous").endswith(", bulk_synchronous, 0)")
     for algorithm, text in (
-        ("auto", ", 24, Plan(lanes=2, batch=8, senders=0, headers=32))"),
-        ("portable", ", 24, None)"),
+        ("auto", ", num_sms=24, Plan(lanes=2, batch=8, senders=0, headers=32))"),
+        ("portable", ", num_sms=24, None)"),
     ):
         communicator_of()._equal.clear()
         moe.dispatch(WIDE_TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24, algorithm=algorithm)

@@ -53,7 +53,7 @@ from triton_dist.kernels.moe.dispatch_messages import moe_dispatch_one_round, mo
 from triton_dist.kernels.moe.exchange import Cut, Exchange, cut_of, open_exchange
 from triton_dist.kernels.moe.halves import Sent, new_sent
 from triton_dist.kernels.moe.host_exchange import HostExchange
-from triton_dist.kernels.moe.results import Dispatched, parts_of, remember_ids, result_of
+from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
 from triton_dist.kernels.moe.rounds_by_tma import dispatch_by_tma
 from triton_dist.kernels.moe.rounds_by_tma import make_slots as make_slots_by_tma
@@ -320,7 +320,6 @@ def _new_tensors(result: Dispatched) -> NewTensors:
 
 def _dispatched(rest: tuple[Any, ...], parts: tuple[Any, ...]) -> Dispatched:
     x, scales, memory, ids, weights = parts
-    remember_ids(memory, ids)
     return Dispatched(x, scales, memory, Routing(ids, weights, *rest))
 
 
