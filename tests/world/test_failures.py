@@ -79,13 +79,19 @@ def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("warm", "said"),
+    ("warm", "said", "said_by_the_other"),
     [
-        ("", r"PE 0 waits in opening the group of PEs 0, 1, and PE 1 in finalize\(\): they wait for each other"),
-        ("kernels.all_reduce(torch.ones(4))", r"no program can go on: all other PEs wait for this one, PE 1 in fin"),
+        ("", *[r"the PEs call different collectives: PE 0: opening the group of PEs 0, 1, .*; PE 1: finalize\(\)"] * 2),
+        (
+            "kernels.all_reduce(torch.ones(4))",
+            r"no program can go on: all other PEs wait for this one, PE 1 in fin",
+            r"PE 1 cannot complete finalize\(\): PE 0",
+        ),
     ],
 )
-def test_calls_with_different_groups_are_found_when_the_others_are_done(warm: str, said: str) -> None:
+def test_calls_with_different_groups_are_found_when_the_others_are_done(
+    warm: str, said: str, said_by_the_other: str
+) -> None:
     """No comparison sees them: calls are compared within a group. Waits would be reported after hours."""
     program = f"""
 import torch, triton_dist
@@ -97,15 +103,30 @@ with triton_dist.init() as world:
 """
     result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
     assert [pe.returncode for pe in result] == [1, 1], result.report
-    assert re.search(said, result[0].stderr) and "PE 1 cannot complete finalize(): PE 0" in result[1].stderr
+    assert re.search(said, result[0].stderr) and re.search(said_by_the_other, result[1].stderr), result.report
 
 
-def test_hosts_that_wait_in_calls_of_different_teams_report() -> None:
+def test_hosts_that_wait_in_calls_of_different_teams_are_found() -> None:
     program = """
 import triton_dist
 with triton_dist.init() as world:
     teams = [world.team_world.split_strided(0, 1, 2) for _ in range(2)]
     triton_dist.barrier(teams[world.pe])
+"""
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    assert [pe.returncode for pe in result] == [1, 1], result.report
+    text = "\n".join(pe.stderr for pe in result)
+    assert re.search(r"PE \d waits in barrier\(\), and PE \d in barrier\(\): they wait for each other", text), (
+        result.report
+    )
+
+
+def test_hosts_that_wait_long_report() -> None:
+    program = """
+import time, triton_dist
+with triton_dist.init() as world:
+    time.sleep(4 * world.pe)
+    triton_dist.barrier_all()
 """
     environment = {**ENVIRONMENT, "TRITON_DIST_WAIT_TIMEOUT": "1", "TRITON_DIST_WAIT_ACTION": "abort"}
     result = launch(["-c", program], 2, env=environment, timeout=60)
