@@ -96,21 +96,16 @@ def communicator(pe: int) -> Any:
     return comm
 
 
-def launch_direct(comm: Any, gemm: Operands) -> None:
+def launch_direct(comm: Any, gemm: Operands, module: Any = gemm_all_reduce_direct, shards: int = 1) -> None:
     of_blocks = isinstance(gemm.scale, BlockScales)
-    padded = torch.empty(ring_rows(gemm.a.shape[0], 1), gemm.b.shape[1], dtype=gemm.c.dtype, device="meta")
-    made = gemm_all_reduce_direct.make_plan(comm, gemm.a, padded, of_blocks=of_blocks)
-    staging = torch.zeros(made.shares.staging_shape(comm.n_pes), dtype=gemm.c.dtype)
-    gemm_all_reduce_direct.run(made, gemm, staging)
+    padded = torch.empty(ring_rows(gemm.a.shape[0], shards), gemm.b.shape[1], dtype=gemm.c.dtype, device="meta")
+    made = module.make_plan(comm, gemm.a, padded, of_blocks=of_blocks)
+    module.run(made, gemm, torch.zeros(made.shares.staging_shape(comm.n_pes), dtype=gemm.c.dtype))
 
 
 def launch_direct_by_rows(comm: Any, gemm: Operands) -> None:
     """The sum of which each PE gets its rows."""
-    rows, of_blocks = ring_rows(gemm.a.shape[0], comm.n_pes), isinstance(gemm.scale, BlockScales)
-    padded = torch.empty(rows, gemm.b.shape[1], dtype=gemm.c.dtype, device="meta")
-    made = gemm_reduce_scatter_direct.make_plan(comm, gemm.a, padded, of_blocks=of_blocks)
-    staging = torch.zeros(made.shares.staging_shape(comm.n_pes), dtype=gemm.c.dtype)
-    gemm_reduce_scatter_direct.run(made, gemm, staging, rows // comm.n_pes)
+    launch_direct(comm, gemm, gemm_reduce_scatter_direct, comm.n_pes)
 
 
 def launch_all(pe: int, epilogue: Epilogue) -> None:

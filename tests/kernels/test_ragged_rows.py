@@ -34,6 +34,8 @@ from triton_dist.kernels.gemm.hopper.direct import (
     by_turns,
     computed_in_order,
     direct_schedule,
+    each_by_rows,
+    each_by_turns,
     most_staged,
     numbered,
 )
@@ -175,7 +177,7 @@ def test_owners_add_up_every_row_once(m: int, n_pes: int, to_all: bool) -> None:
             return number % n_pes, number // n_pes
         return number, -number * each + row * made[0].plan.tile_columns + column
 
-    def product(pe: int, row: int, column: int, number: int) -> torch.Tensor:
+    def partial_sum(pe: int, row: int, column: int, number: int) -> torch.Tensor:
         a, b = operands[pe]
         first = row * config.block_m - number * padding
         part = rows_of(a, first, config.block_m) @ b[:, column * width : (column + 1) * width]
@@ -189,12 +191,12 @@ def test_owners_add_up_every_row_once(m: int, n_pes: int, to_all: bool) -> None:
             if (ahead := (owner - me) % n_pes) != 0:
                 place += (n_pes - 1 - ahead) * each
                 signalled[owner][TILES.value + place] += 1
-                staging[owner][place * config.block_m : (place + 1) * config.block_m] = product(me, *unit)
+                staging[owner][place * config.block_m : (place + 1) * config.block_m] = partial_sum(me, *unit)
     for me, units in enumerate(of_all):
         for row, column, number in units:
             owner, place = owner_and_place(row, column, number)
             if owner == me:
-                total = product(me, row, column, number)
+                total = partial_sum(me, row, column, number)
                 for source in range(n_pes - 1):
                     block = source * each + place
                     assert signalled[me][TILES.value + block] == 1, "each place has one tile"
@@ -214,13 +216,13 @@ def test_there_is_memory_for_the_tiles_of_every_owner(rows: int, columns: int, n
     step = 1 if to_all else n_pes
     height, width = rows * step * LARGE.block_m, columns * LARGE.block_n
     c = torch.empty(height, width, dtype=torch.bfloat16, device="meta")
-    dealt = by_turns if to_all else by_rows
+    dealt, each = (by_turns, each_by_turns) if to_all else (by_rows, each_by_rows)
     schedule, shares = direct_schedule(torch.empty(1, K, device="meta"), c, dealt, PROGRAMS, n_pes, 0)
     if to_all:
         assert max(unit[PE.value] // n_pes for unit in schedule.units) < shares.each
-    staged = math.prod(most_staged(height, width, n_pes, to_all=to_all))
+    staged = math.prod(most_staged(height, width, n_pes, each))
     assert math.prod(shares.staging_shape(n_pes)) <= staged
-    assert staged <= math.prod(most_staged(height + step * LARGE.block_m, width, n_pes, to_all=to_all))
+    assert staged <= math.prod(most_staged(height + step * LARGE.block_m, width, n_pes, each))
 
 
 @pytest.mark.parametrize("to_all", [True, False])

@@ -507,18 +507,21 @@ class CpuWorld(World):
                     # a PE that fails says so before it leaves, which may be since this function began
                     self._end_if_reported()
                     return f"PE {pe} has left the world"
-        broken = self.control.aborted()
-        if broken:
-            self._end_if_reported()
-        return f"PE {broken[0]} {broken[1]}" if broken else None
+        return self._why_broken()
 
     def check_intact(self, what: str) -> None:
         """BrokenWorldError if a PE has failed: a call would be taken for another one of the others, whose order is
         lost, also if it need not wait for them. A PE by itself may go on."""
-        broken = self.control.aborted() if self.n_pes > 1 else None
-        if broken is not None:
-            self._end_if_reported()
-            raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: PE {broken[0]} {broken[1]}")
+        why = self._why_broken() if self.n_pes > 1 else None
+        if why is not None:
+            raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {why}")
+
+    def _why_broken(self) -> str | None:
+        broken = self.control.aborted()
+        if broken is None:
+            return None
+        self._end_if_reported()
+        return f"PE {broken[0]} {broken[1]}"
 
     def _end_if_reported(self) -> None:
         """In a checked run the PE that finds something reports it; the others have nothing to add."""

@@ -86,12 +86,12 @@ def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype
     if dtype == result:
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
     if is_hopper():
-        from triton_dist.kernels.gemm.hopper.direct import most_staged
+        from triton_dist.kernels.gemm.hopper.direct import each_by_rows, each_by_turns, most_staged
 
         shards = 1 if to_all else comm.n_pes
         padded = ring_rows(rows, shards)
         partial_sums(comm, padded, hidden, result)
-        partial_sums(comm, *most_staged(padded, hidden, comm.n_pes, to_all=to_all), result)
+        partial_sums(comm, *most_staged(padded, hidden, comm.n_pes, each_by_turns if to_all else each_by_rows), result)
         _flags(comm, rows, hidden, shards)
 
 

@@ -88,7 +88,7 @@ def _all_gather(
     """
     out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm, rows)
     comm = group.checked("all_gather", group_name)
-    source = in_words(rows_first(input, gather_dim))
+    source = rows_first(input, gather_dim)
     into = out.movedim(gather_dim, 0)
     if rows is not None:
         what = f"dimension {gather_dim} of the result"
@@ -163,17 +163,13 @@ def _reduce_scatter(
         each = check_own_share(comm, "reduce_scatter", f"dimension {scatter_dim} of input", size, rows)
     if rows is not None and size % group_size:
         if input.numel():
-            part, source = each * (input.numel() // size), in_words(rows_first(input, scatter_dim))
+            part, source = each * (input.numel() // size), rows_first(input, scatter_dim)
             scattering.reduce_scatter_parts(
                 out.movedim(scatter_dim, 0), source, part, reduce_op, algorithm=algorithm, group=comm
             )
         return out
     scattering.reduce_scatter(
-        out.movedim(scatter_dim, 0),
-        in_words(rows_first(input, scatter_dim)),
-        reduce_op,
-        algorithm=algorithm,
-        group=comm,
+        out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm
     )
     return out
 

@@ -126,8 +126,7 @@ def hosts_of(group_size: int, group_name: str) -> int:
         return found.grid.hosts
     known, key = world.own(_Hosts).of_groups, (group_name, group_size)
     if key not in known:
-        group = _process_group("", group_name) if group_name else None
-        known[key] = grid_of(world, pes_of_group(world, group)).hosts
+        known[key] = grid_of(world, _pes_of(group_name)).hosts
     return known[key]
 
 

@@ -7,6 +7,7 @@ from math import prod
 
 import torch
 
+from triton_dist.kernels.arguments import in_words
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
@@ -73,8 +74,8 @@ def check_own_share(communicator: Communicator, function: str, what: str, size: 
 
 
 def rows_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """A contiguous tensor with dimension ``dim`` of ``tensor`` in front."""
-    return tensor.movedim(dim, 0).contiguous()
+    """A contiguous tensor with dimension ``dim`` of ``tensor`` in front, where kernels may load words."""
+    return in_words(tensor.movedim(dim, 0).contiguous())
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.choice import choose_gemm
-from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
-from triton_dist.kernels.gemm.plan_cache import cached
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, by_owners, by_ring, computation
 from triton_dist.kernels.gemm.small_m import fits_small_m
-from triton_dist.kernels.gemm.workspaces import partial_sums
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Step
 
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
 
@@ -58,21 +57,13 @@ def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: tor
     return algorithm == "fused"
 
 
-def _ring(gemm: Operands) -> Launch | None:
+def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_reduce as hopper
 
-    staging = ring_staging(gemm, gemm.a.shape[0], shards=1)
-    key = gemm.key("ring, all-reduce", rows=staging.shape[0])
-    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
-    return hopper.run(plan, gemm, staging)
+    return by_ring(gemm, hopper, "all-reduce", gemm.a.shape[0], shards=1)
 
 
-def _direct(gemm: Operands) -> Launch | None:
+def _direct(gemm: Operands) -> Launch | Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_reduce_direct as hopper
 
-    comm, rows = gemm.comm, ring_rows(gemm.a.shape[0], 1)
-    padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
-    key = gemm.key("direct, all-reduce", rows=rows)
-    made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
-    staging = partial_sums(comm, *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
-    return hopper.run(made, gemm, staging)
+    return by_owners(gemm, hopper, "all-reduce", gemm.a.shape[0], shards=1)

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter, reduce_scatter_parts
-from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
-from triton_dist.kernels.gemm.plan_cache import cached
-from triton_dist.kernels.gemm.workspaces import partial_sums
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, by_owners, by_ring, computation
 from triton_dist.kernels.prepared import Launch, Step
 from triton_dist.kernels.shards import shard_of
 
@@ -60,18 +57,11 @@ def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
     n_pes = gemm.comm.n_pes
-    staging = ring_staging(gemm, gemm.each * n_pes, shards=n_pes)
-    key = gemm.key("ring, reduce-scatter", rows=staging.shape[0])
-    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
-    return hopper.run(plan, gemm, staging)
+    return by_ring(gemm, hopper, "reduce-scatter", gemm.each * n_pes, shards=n_pes)
 
 
 def _direct(gemm: Operands) -> Launch | Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter_direct as hopper
 
-    comm, rows = gemm.comm, ring_rows(gemm.each * gemm.comm.n_pes, gemm.comm.n_pes)
-    padded = gemm.c.new_empty(rows, gemm.b.shape[1], device="meta")
-    key = gemm.key("direct, reduce-scatter", rows=rows)
-    made = cached(comm, key, lambda: hopper.make_plan(comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks))
-    staging = partial_sums(comm, *made.shares.staging_shape(comm.n_pes), gemm.c.dtype)
-    return hopper.run(made, gemm, staging, rows // comm.n_pes)
+    n_pes = gemm.comm.n_pes
+    return by_owners(gemm, hopper, "reduce-scatter", gemm.each * n_pes, shards=n_pes)

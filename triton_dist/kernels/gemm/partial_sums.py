@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -16,13 +18,14 @@ from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Computation
+from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.kernels.gemm.reduce_partials import reduce_partials
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
 from triton_dist.kernels.gemm.two_level import reduce_two_level, why_not_two_level
 from triton_dist.kernels.gemm.workspaces import local_result, partial_sums
 from triton_dist.kernels.prepared import Launch, Nested, Step, Work, steps
 
-__all__ = ["ALGORITHMS", "computation", "ring_staging"]
+__all__ = ["ALGORITHMS", "by_owners", "by_ring", "computation"]
 
 ALGORITHMS = ("bulk_synchronous", "fused", "ring", "direct")
 
@@ -38,8 +41,8 @@ def computation(
     """What computes ``gemm.c``.
 
     Args:
-        reduce: adds up a product, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the epilogue,
-            by one call. It is kept for later calls, and so may hold no operand.
+        reduce: adds up a local result, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the
+            epilogue, by one call. It is kept for later calls, and so may hold no operand.
         on_hopper: the algorithms of Hopper GPUs, by name.
         within_host: ``gemm_reduce_scatter``.
         to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
@@ -61,10 +64,39 @@ def computation(
     )
 
 
-def ring_staging(gemm: Operands, rows: int, *, shards: int) -> torch.Tensor:
-    """Symmetric memory for the partial sums of a ring of so many rows, each of as many ``shards`` padded to whole
-    tiles."""
-    return partial_sums(gemm.comm, ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
+def by_ring(gemm: Operands, hopper: ModuleType, name: str, rows: int, *, shards: int) -> Launch | Sequence[Step] | None:
+    """Compute ``gemm.c`` by the ring of the module ``hopper``, of so many rows, each of as many ``shards`` padded to
+    whole tiles."""
+    staging = partial_sums(gemm.comm, ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
+    return _by_plan(gemm, hopper, f"ring, {name}", staging, lambda plan: staging)
+
+
+def by_owners(
+    gemm: Operands, hopper: ModuleType, name: str, rows: int, *, shards: int
+) -> Launch | Sequence[Step] | None:
+    """Compute ``gemm.c`` by the module ``hopper``, which sends partial sums to owners; for the rows see
+    :func:`by_ring`."""
+    comm = gemm.comm
+    padded = gemm.c.new_empty(ring_rows(rows, shards), gemm.b.shape[1], device="meta")
+
+    def staging_of(made: Any) -> torch.Tensor:
+        height, width = made.shares.staging_shape(comm.n_pes)
+        return partial_sums(comm, height, width, gemm.c.dtype)
+
+    return _by_plan(gemm, hopper, f"direct, {name}", padded, staging_of)
+
+
+def _by_plan(
+    gemm: Operands, hopper: ModuleType, name: str, padded: torch.Tensor, staging_of: Callable[[Any], torch.Tensor]
+) -> Launch | Sequence[Step] | None:
+    """Compute ``gemm.c`` by the plan for a C like ``padded``, with the symmetric memory that it needs."""
+
+    def make() -> Any:
+        return hopper.make_plan(gemm.comm, gemm.a, padded, gemm.sm_margin, gemm.of_blocks)
+
+    plan = cached(gemm.comm, gemm.key(name, rows=padded.shape[0]), make)
+    made: Launch | Sequence[Step] | None = hopper.run(plan, gemm, staging_of(plan))
+    return made
 
 
 def _is_small_m(gemm: Operands) -> bool:
@@ -97,17 +129,17 @@ def _needs_of_fused(gemm: Operands) -> str:
 def _bulk_synchronous(
     gemm: Operands, reduce: Callable[[torch.Tensor, torch.Tensor], object], *, to_all: bool
 ) -> Sequence[Step] | None:
-    product, multiplied = _local_product(gemm)
-    multiply = multiplied, lambda call: call._replace(out=product, bias=None, residual=None)
+    summand, multiplied = _summand(gemm)
+    multiply = multiplied, lambda call: call._replace(out=summand, bias=None, residual=None)
     if not gemm.epilogue.is_empty:
         reduce_finished = reduce_partials if gemm.comm.grid.hosts == 1 else reduce_between_hosts
-        return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
-    reduce(product, gemm.c)
-    return steps(multiply, (Nested(partial(reduce, product), (product,)), lambda call: (call.out,)))
+        return steps(multiply, *reduce_finished(gemm, summand, to_all=to_all))
+    reduce(summand, gemm.c)
+    return steps(multiply, (Nested(partial(reduce, summand), (summand,)), lambda call: (call.out,)))
 
 
-def _local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:
+def _summand(gemm: Operands) -> tuple[torch.Tensor, Work | None]:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites; and what computes it
     again."""
-    product = local_result(gemm.comm, gemm.a.shape[0], gemm.b.shape[1], gemm.c.dtype)
-    return product, local_gemm(gemm._replace(c=product, epilogue=EMPTY))
+    summand = local_result(gemm.comm, gemm.a.shape[0], gemm.b.shape[1], gemm.c.dtype)
+    return summand, local_gemm(gemm._replace(c=summand, epilogue=EMPTY))

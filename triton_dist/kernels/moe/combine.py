@@ -253,10 +253,9 @@ def combine(
         check_bool("combine", "weighted", weighted)
         check_one_of("combine", "algorithm", algorithm, ALGORITHMS)
         _check_as_many("combine", y, dispatched)
-        out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin, algorithm)
+        out, exchange, made, compared = _run("combine", y, dispatched, weighted, buffer, sm_margin, algorithm)
         prepared.keep(
-            signature, made, *_compared("combine", y, routing, weighted, buffer, sm_margin, algorithm),
-            details=(exchange,),
+            signature, made, *compared, details=(exchange,),
             new=NewTensors.of(out, at=3) if routing.hosts == 1 else None,
             conditions=exchange.is_free() if exchange is not None else (),
         )  # fmt: skip
@@ -289,10 +288,7 @@ def combine_send(
             _check_as_many("combine_send", y, dispatched)
             if routing.num_sms:
                 refuse_halves_of_rounds("combine_send")
-            check_int("combine_send", "buffer", buffer, 0)
-            check_sm_margin("combine_send", sm_margin)
-            compared = _compared("combine_send", y, routing, weighted, buffer, sm_margin)
-            comm.compare(*compared)
+            compared = _compare("combine_send", y, routing, weighted, buffer, sm_margin)
             within = _inside_host(dispatched)
             exchange, constants = _prepare("combine_send", y, within, weighted, buffer, sm_margin)
             del constants["L"], constants["TAKEN"]
@@ -401,18 +397,17 @@ def _run(
     buffer: int,
     sm_margin: int,
     algorithm: str = "auto",
-) -> tuple[torch.Tensor, Exchange | None, Launch | Sequence[Step] | None]:
+) -> tuple[torch.Tensor, Exchange | None, Launch | Sequence[Step] | None, tuple[Any, ...]]:
+    """The result, what was launched, and what was compared."""
     check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
     if routing.num_sms and sm_margin:
         raise ValueError(f"{function}: as many SMs work as num_sms of the dispatch says: leave out sm_margin")
-    check_int(function, "buffer", buffer, 0)
-    check_sm_margin(function, sm_margin)
+    compared = _compare(function, y, routing, weighted, buffer, sm_margin, algorithm)
     assert routing.comm is not None
-    routing.comm.compare(*_compared(function, y, routing, weighted, buffer, sm_margin, algorithm))
     out = _result(routing, y.dtype, y.shape[1])
     if routing.hosts == 1:
-        return out, *_launch(function, y, dispatched, out, weighted, buffer, sm_margin, algorithm)
+        return out, *_launch(function, y, dispatched, out, weighted, buffer, sm_margin, algorithm), compared
     sums = between_hosts.sums_of_host(routing.comm, routing, y.dtype, y.shape[1], buffer)
     exchange, made = _launch(function, y, _inside_host(dispatched), sums, weighted, buffer, sm_margin, algorithm)
     added = between_hosts.add_hosts(function, sums, _TYPES[y.dtype], dispatched, out, buffer, sm_margin)
@@ -424,6 +419,7 @@ def _run(
             (made, lambda y, memory, ids, out: (y, memory, find(memory), sums)),
             (added, lambda y, memory, ids, out: (memory, ids, out)),
         ),
+        compared,
     )
 
 
@@ -496,7 +492,7 @@ def _plan_of(y: torch.Tensor, routing: Routing, algorithm: str) -> CombinePlan |
     return plan_of_combine(routing, y.shape[1] * y.element_size()) if algorithm == "auto" else None
 
 
-def _compared(
+def _compare(
     function: str,
     y: torch.Tensor,
     routing: Routing,
@@ -505,8 +501,11 @@ def _compared(
     sm_margin: int,
     algorithm: str = "auto",
 ) -> tuple[Any, ...]:
-    """A call, and what is the same on all members, by name."""
-    return (
+    """Compare a call with those of the other members, by name: all but the rows. What this PE alone refuses comes
+    before. Returns what was compared."""
+    check_int(function, "buffer", buffer, 0)
+    check_sm_margin(function, sm_margin)
+    compared = (
         function,
         f"hidden={y.shape[1]}",
         y.dtype,
@@ -519,6 +518,9 @@ def _compared(
         f"rows by token: {routing.by_tokens}",
         _plan_of(y, routing, algorithm),
     )
+    assert routing.comm is not None
+    routing.comm.compare(*compared)
+    return compared
 
 
 def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, Any]:

@@ -58,7 +58,6 @@ from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
 from triton_dist.kernels.moe.rounds_by_tma import dispatch_by_tma
 from triton_dist.kernels.moe.rounds_by_tma import make_slots as make_slots_by_tma
 from triton_dist.kernels.new_tensors import NewTensors, like
-from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -365,7 +364,6 @@ def _launch(
     """Dispatch into ``result`` inside a host."""
     n_scales = 0 if scales is None else scales.shape[1]
     if routing.plan is not None:
-        check_int(function, "buffer", buffer, 0)
         return None, dispatch_by_tma(x, scales, routing, result, buffer)
     x, scales, ids, weights, out, out_scales, memory = _tensors(x, scales, routing, result)
     if routing.num_sms:

@@ -12,7 +12,6 @@ import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
 from triton_dist.kernels.moe.arguments import Routing, has_many_tokens
-from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Step, Taken, everything, nothing, steps
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.native_calls import Guard
@@ -122,9 +121,8 @@ def open_exchange(
     """The slots of an exchange, with programs as ``cut`` says. *Collective* the first time.
 
     Raises:
-        RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
+        RuntimeError: an exchange in these slots is in flight.
     """
-    check_int(function, "buffer", buffer, 0)
     per_sm = 1 if sm_margin else cut.per_sm  # an idle GPU spreads programs over all of its multiprocessors
     n_pes, n_programs = routing.members.size, per_sm * min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"

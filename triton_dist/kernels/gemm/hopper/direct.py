@@ -58,6 +58,8 @@ __all__ = [
     "by_turns",
     "computed_in_order",
     "direct_schedule",
+    "each_by_rows",
+    "each_by_turns",
     "load_direct_tiles",
     "make_direct_plan",
     "most_staged",
@@ -262,21 +264,29 @@ class Shares(NamedTuple):
         return max(1, (n_pes - 1) * self.each) * self.config.block_m, self.config.block_n
 
 
-def most_staged(rows: int, columns: int, n_pes: int, *, to_all: bool) -> tuple[int, int]:
-    """The largest shape of staging memory for sums of up to so many rows, which are whole tiles: of those that go
-    ``to_all`` PEs, or of each PE's, which has an equal part."""
+def most_staged(rows: int, columns: int, n_pes: int, each: Callable[[int, int, int], int]) -> tuple[int, int]:
+    """The largest shape of staging memory for sums of up to so many rows, which are whole tiles.
+
+    Args:
+        each: the most tiles that a PE owns of so many rows and columns of tiles: :func:`each_by_turns` or
+            :func:`each_by_rows`.
+    """
     shares = []
     for config in (LARGE, WIDE):
         height, width = rows // config.block_m, -(-columns // config.block_n)
-        most = max(_each(some, width, n_pes) for some in range(1, 1 + height)) if to_all else height // n_pes * width
-        shares.append(Shares(most, config))
+        shares.append(Shares(max(each(some, width, n_pes) for some in range(1, 1 + height)), config))
     return max((one.staging_shape(n_pes) for one in shares), key=math.prod)
 
 
-def _each(rows: int, columns: int, n_pes: int) -> int:
+def each_by_turns(rows: int, columns: int, n_pes: int) -> int:
     """The most tiles that a PE has of so many rows and columns of tiles, if PEs take turns."""
     groups = -(-rows // _HEIGHT)
     return -(-groups * columns // n_pes) * -(-rows // groups)
+
+
+def each_by_rows(rows: int, columns: int, n_pes: int) -> int:
+    """The same if each PE has as many of the rows."""
+    return rows // n_pes * columns
 
 
 @dataclass(frozen=True)
@@ -339,7 +349,7 @@ def by_turns(rows: range, columns: range, n_pes: int) -> Dealt:
     places = list(grouped(rows, columns, _HEIGHT))
     numbers = numbered(len(rows), places, n_pes)
     tiles = [Tile(*place, number) for place, number in zip(places, numbers, strict=True)]
-    return tiles, [number % n_pes for number in numbers], _each(len(rows), len(columns), n_pes)
+    return tiles, [number % n_pes for number in numbers], each_by_turns(len(rows), len(columns), n_pes)
 
 
 def by_rows(rows: range, columns: range, n_pes: int) -> Dealt:
@@ -353,7 +363,7 @@ def by_rows(rows: range, columns: range, n_pes: int) -> Dealt:
         for pe in range(n_pes)
         for row in some
     ]
-    return tiles, [tile.pe for tile in tiles], each * len(columns)
+    return tiles, [tile.pe for tile in tiles], each_by_rows(len(rows), len(columns), n_pes)
 
 
 def _config(c: torch.Tensor, programs: int, *, of_blocks: bool) -> Config:

@@ -76,15 +76,15 @@ def make_plan(
     return make_direct_plan(comm, "GEMM + reduce-scatter", a, padded, by_rows, sm_margin=sm_margin, of_blocks=of_blocks)
 
 
-def run(made: DirectPlan, gemm: Operands, staging: torch.Tensor, shard: int) -> Launch | Sequence[Step] | None:
+def run(made: DirectPlan, gemm: Operands, staging: torch.Tensor) -> Launch | Sequence[Step] | None:
     """c = this PE's rows of the sum of a · b, times the scale and after the epilogue, on the current stream.
 
     Args:
         staging: of ``Shares.staging_shape``, symmetric memory for the partial sums of the other PEs.
-        shard: rows of a shard with its padding.
     """
     plan = made.plan
     comm, config = plan.communicator, plan.config_of(gemm)
+    shard = made.shares.each // plan.tile_columns * config.block_m  # rows, with the padding
     a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     # TMA has no descriptor of a matrix without rows. The kernel then stores the first row of its padding, in place of
     # the next PE's sums of that row, which it has added to its own.
