@@ -123,7 +123,10 @@ def compiled(
         kernel,
         {name: types[name] for name in places},
         known | {(*places["epilogue"], i): None for i in absent} | {(*places["epilogue"], 0): activation},
-        {(*places["epilogue"], i): [["tt.divisibility", 16]] for i, _ in enumerate(parts) if i not in absent},
+        {
+            **{(*places["epilogue"], i): [["tt.divisibility", 16]] for i, _ in enumerate(parts) if i not in absent},
+            **({(*places["split"], 0): [["tt.divisibility", 16]]} if split else {}),
+        },
     )
     flags = {"num_warps": 4, "maxnreg": REGISTERS[config.groups]}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=flags)
