@@ -39,6 +39,7 @@ SOURCES = {
         "2026-11-27-4xh100-gemms.json",
         "2026-11-27-4xh100-gemms-tiles.json",
         "2026-11-28-4xh100-gemms-direct.json",
+        "2026-11-28-4xh100-gemms.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",

@@ -50,7 +50,8 @@ __all__ = [
 
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 _SLOT_BYTES = 25 << 20
-"""Of all programs of a size: with more than 4 PEs, or with 4 and long blocks, they are fewer."""
+"""Of all programs of a size, for each message of a round: with more than 4 PEs, or with 4 and long blocks, they are
+fewer."""
 _WORDS_IN_REGISTERS = 8192
 _MOST_ROUNDS = 4
 """Of blocks that a program takes one after the other: larger tensors go by larger shares (``push``)."""
@@ -129,20 +130,19 @@ def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT, messages: int
     """Whether it may be the fastest for ``messages`` of so many words from each PE to each: programs take few blocks
     one after the other."""
     size = _size(n_words, messages)
-    return n_words <= _MOST_ROUNDS * size.words * _programs(size, n_pes, limit, messages)
+    return n_words <= _MOST_ROUNDS // messages * size.words * _programs(size, n_pes, limit, messages)
 
 
 def _size(n_words: int, messages: int) -> Size:
-    """With several messages a round it is the smallest: what would take others goes by ``push``."""
-    if messages > 1:
-        return _SIZES[0]
-    return next((size for size in _SIZES if n_words <= size.words * size.programs), _SIZES[-1])
+    """With several messages a round blocks are never long: what would take such goes by ``push``."""
+    sizes = _SIZES[:2] if messages > 1 else _SIZES
+    return next((size for size in sizes if n_words <= size.words * size.programs), sizes[-1])
 
 
 def _programs(size: Size, n_pes: int, limit: int, messages: int) -> int:
     of_one = 4 * words_of_program(messages, n_pes, size.words)
     most = size.programs if triton_dist.kind() == "gpu" else 4
-    return min(most, max(1, _SLOT_BYTES // of_one), limit)
+    return min(most, max(1, messages * _SLOT_BYTES // of_one), limit)
 
 
 def group_of(words: int, n_pes: int) -> int:

@@ -28,8 +28,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     - ``ring``: tiles circulate around the PEs while the next ones are computed; each PE adds its partial sum. For
       Hopper GPUs. It computes each PE's rows, c of them, in tiles of 128, the last of which need not be full.
     - ``direct``: the PEs send their sums of a tile to the PE whose rows it has at once, which adds them up, while the
-      next tiles are computed. For Hopper GPUs; tiles as of ``ring``. It has been checked in the CPU world, and not yet
-      been run on GPUs.
+      next tiles are computed. For Hopper GPUs; tiles as of ``ring``.
     - ``two_level``, over several hosts: the rows of one host after the other, this one's last, each as inside of one
       host; beside the next ones their sums cross the network. As many rows on every PE.
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
