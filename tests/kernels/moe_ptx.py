@@ -135,7 +135,7 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
         compile_combine(routing, hidden, folder, types)
     operand, scales = ("*fp8e4nv", "*fp32") if fp8 else ("*bf16", "*bf16")
     types = dict.fromkeys(("a", "b"), operand) | {"c": "*bf16", "a_scales": scales, "b_scales": scales}
-    types |= dict.fromkeys(("n_experts", "N", "K", "a_step", "b_step", "b_column"), "i32")
+    types |= dict.fromkeys(("n_rows", "n_experts", "N", "K", "a_step", "b_step", "b_column"), "i32")
     tile = {
         "BLOCK_M": 128,
         "BLOCK_N": 64 if fp8 else 128,

@@ -10,6 +10,7 @@ from harness import main, raises
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 
 TOKENS = 3
 
@@ -127,6 +128,23 @@ def check_default_dtype(world: Any) -> None:
         assert torch.equal(functional.grouped_gemm_reduce_scatter(y, b, routing), torch.full_like(x, world.n_pes))
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def check_counts_of_rows_that_are_not_there(world: Any) -> None:
+    """What lies beside the tensors of a grouped GEMM is neither read nor written."""
+    del world
+    for dtype in (torch.float32, torch.float16):  # the latter by the kernel for Hopper GPUs, where that is interpreted
+        beside, found = torch.full((60, 64), torch.nan, dtype=dtype), torch.full((60, 64), 7.0, dtype=dtype)
+        a, out = beside[20:32], found[20:32]
+        a[:] = torch.arange(12)[:, None].to(dtype)
+        b = torch.stack([torch.eye(64, dtype=dtype), 2 * torch.eye(64, dtype=dtype)])
+        offsets, counts = torch.tensor([0, 5], dtype=torch.int32), torch.tensor([5, 33], dtype=torch.int32)
+        moe.grouped_gemm(a, b, offsets, counts, out=out)
+        assert torch.equal(out, a * torch.tensor([1.0] * 5 + [2.0] * 7, dtype=dtype)[:, None])
+        assert (found[:20] == 7).all() and (found[32:] == 7).all()
+        assert not moe.grouped_gemm(a[:0], b, offsets, counts).numel()
+        grad = grouped_weight_grad(a, torch.ones_like(a), offsets, counts)
+        assert torch.equal(grad[:, 0, 0], torch.tensor([10.0, 56.0], dtype=dtype)), grad[:, 0, 0]
 
 
 if __name__ == "__main__":

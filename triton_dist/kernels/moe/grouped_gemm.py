@@ -102,9 +102,10 @@ def product_of_rows(
 
 @triton.jit
 def moe_grouped_gemm_portable(
-    a, b, c, a_scales, b_scales, offsets, counts, n_experts, N, K, a_step, b_step, b_row, b_column,
+    a, b, c, a_scales, b_scales, offsets, counts, n_rows, n_experts, N, K, a_step, b_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr, SWIGLU: tl.constexpr,
 ):  # fmt: skip
+    """Of rows that an expert has by its count, but ``a`` has not, nothing is read or stored."""
     FOLD: tl.constexpr = 2 if SWIGLU else 1  # columns of sums that make one of C
     tiles_n = tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -118,15 +119,17 @@ def moe_grouped_gemm_portable(
             begin = tl.load(offsets + expert)
             rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
             # Behind the last row are the first ones once more, too.
+            of_a = tl.minimum(tl.maximum(begin + rows % rows_here, 0), n_rows - 1)
             sums = product_of_rows(
-                a, b, a_scales, b_scales, expert, begin + rows % rows_here, column, N, K, a_step, b_step, b_row,
+                a, b, a_scales, b_scales, expert, of_a, column, N, K, a_step, b_step, b_row,
                 b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES, SWIGLU,
             )  # fmt: skip
             if SWIGLU:
                 sums = swiglu_of_pairs(sums, c.dtype.element_ty)
             columns = column * (BLOCK_N // FOLD) + tl.arange(0, BLOCK_N // FOLD)
             at = c + (begin + rows).to(tl.int64)[:, None] * (N // FOLD) + columns[None, :]
-            there = (rows < rows_here)[:, None] & (columns < N // FOLD)[None, :]
+            exist = (rows < rows_here) & (begin + rows >= 0) & (begin + rows < n_rows)
+            there = exist[:, None] & (columns < N // FOLD)[None, :]
             tl.store(at, sums.to(c.dtype.element_ty), mask=there)
             tile += tl.num_programs(0)
         first = behind
@@ -134,7 +137,7 @@ def moe_grouped_gemm_portable(
 
 @triton.jit
 def moe_grouped_gemm_weight_grad(
-    a, g, out, offsets, counts, n_experts, K, N, a_step, g_step,
+    a, g, out, offsets, counts, n_rows, n_experts, K, N, a_step, g_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Tiles of aᵀ · g, [K, N] for each expert; the sum is over the expert's rows."""
@@ -148,7 +151,7 @@ def moe_grouped_gemm_weight_grad(
         for k in range(tl.cdiv(rows_here, BLOCK_K)):
             inner = k * BLOCK_K + tl.arange(0, BLOCK_K)
             at = (begin + inner).to(tl.int64)
-            there = inner < rows_here
+            there = (inner < rows_here) & (begin + inner >= 0) & (begin + inner < n_rows)
             x = tl.load(a + at[None, :] * a_step + rows[:, None], mask=(rows < K)[:, None] & there[None, :], other=0.0)
             y = tl.load(
                 g + at[:, None] * g_step + columns[None, :], mask=there[:, None] & (columns < N)[None, :], other=0.0
@@ -178,7 +181,8 @@ def grouped_gemm(
         a: [R, K] with contiguous rows: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2.
         b: [L, K, N], of the same dtype (of either, if fp8); its rows or columns are contiguous.
         offsets, counts: [L + 1] or [L] and [L] int32, as of :class:`~triton_dist.kernels.moe.Dispatched`: the rows of
-            expert e are ``offsets[e]`` to ``offsets[e] + counts[e]``, within ``a``.
+            expert e are ``offsets[e]`` to ``offsets[e] + counts[e]``, within ``a``. (Rows that ``a`` has not are left
+            out. Their numbers are on the GPU, so no error says so.)
         out: [R, N], contiguous; by default a new tensor. It may not overlap another tensor of the call. Rows of no
             expert are left as they are.
         a_scales, b_scales: for fp8, both or none, contiguous float32. Of rows and columns: [R, 1] and [L, N]; or of
@@ -259,10 +263,12 @@ def multiply_tiles(
 ) -> None:
     """:func:`grouped_gemm` by the portable kernel with this tile; arguments have been checked."""
     (inner, columns), n_experts = b.shape[1:], counts.numel()
+    if not len(a):
+        return
     a, b = as_multiplied(a, b)
     moe_grouped_gemm_portable[(tile.programs * programs(),)](
         a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
-        n_experts, columns, inner, a.stride(0), *b.stride(), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
+        len(a), n_experts, columns, inner, a.stride(0), *b.stride(), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k, SCALES=scales, SWIGLU=swiglu, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
@@ -318,7 +324,7 @@ def grouped_weight_grad(
     tile = blocks(a.dtype)
     n_tiles = counts.numel() * -(-a.shape[1] // tile["BLOCK_M"]) * -(-grad.shape[1] // tile["BLOCK_N"])
     moe_grouped_gemm_weight_grad[(n_tiles,)](
-        a, grad, out, offsets, counts, counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0), **tile,
+        a, grad, out, offsets, counts, len(a), counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0), **tile,
         BLOCK_K=32, num_warps=8, num_stages=3,
     )  # fmt: skip
     return out

@@ -213,10 +213,11 @@ def _multiply(
     expert, first, rows = _begin(groups, tile, CONFIG)
     while expert < groups.experts:
         row, column = place_of(groups, tile, first, rows, CONFIG)
-        left = rows - row - GROUP * CONFIG.group_m
-        if left > 0:
-            begin = gl.load(groups.offsets + expert)
-            row += GROUP * CONFIG.group_m
+        row += GROUP * CONFIG.group_m
+        begin = gl.load(groups.offsets + expert)
+        # Where an expert has more rows by its count than C has, those are not stored.
+        left = gl.minimum(rows, c_map.shape[0] - begin) - row
+        if (left > 0) & (begin >= 0):
             if CONFIG.of_blocks:
                 sums, step = _accumulate_blocks(
                     GROUP, operands, a_scales, b_scales, groups, expert, begin + row, left, column, N, step, CONFIG,
