@@ -44,6 +44,7 @@ SOURCES = {
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
         "2026-11-25-2xh200-all-reduce.json",
+        "2026-11-28-2xh200-all-reduce.json",
         "2026-11-21-2xh200-gemms.json",
         "2026-11-23-2xh200-gemms-rows.json",
         "2026-11-25-2xh200-gemms-all-reduce.json",
@@ -60,6 +61,8 @@ SOURCES = {
         "2026-11-26-4xh200-all-reduce.json",
         "2026-11-21-4xh200-gemms.json",
         "2026-11-26-4xh200-scatter-5120.json",
+        "2026-11-28-4xh200-all-reduce.json",
+        "2026-11-28-4xh200-gemms.json",
     ),
 }
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20}

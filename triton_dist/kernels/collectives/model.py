@@ -36,10 +36,10 @@ def exchanged_twice(nbytes: float, n_pes: int) -> float:
     """Seconds of ``two_exchanges``, in which each PE sends ``nbytes`` to each other twice: parts, and their sums.
 
     Derived from :func:`exchanged`: the second message has its latency and bytes, but no launch. Measured since on 4
-    H100s, all-reduces of 512 KiB to 8 MiB: 7.8, 11.0, 15.2, 24.1 and 46.9 µs; with shorter blocks of 1, 2 and 5 MiB
-    10.2, 14.6 and 32.2.
+    H100s, all-reduces of 512 KiB to 8 MiB: 7.8, 11.0, 15.2, 24.1 and 46.9 µs; with shorter blocks of 1 and 2 MiB 10.2
+    and 14.6; on 4 H200s, with up to 1024 programs, of 2.5, 4, 5 and 8 MiB 17.9, 24.8, 29.9 and 47.7.
     """
-    rounds = max(1, math.ceil(nbytes / min(1 << 20, (4 << 20) / n_pes)))
+    rounds = max(1, math.ceil(nbytes / min(2 << 20, (8 << 20) / n_pes)))
     return (3.6 + 1.5 + 2.6 * (rounds - 1)) * _US + 2 * nbytes * (n_pes - 1) / _PULL
 
 
