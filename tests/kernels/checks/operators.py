@@ -143,6 +143,26 @@ def check_mistakes(world: Any) -> None:
             functional.all_to_all(a[1:])
 
 
+def check_what_is_no_dense_tensor(world: Any) -> None:
+    """PyTorch's dispatcher passes on None, and sparse and nested tensors."""
+    x = torch.ones(2 * world.n_pes, 8)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for value, error, what in (
+        (None, TypeError, "must be a torch.Tensor, got NoneType"),
+        ([1.0], TypeError, "must be a torch.Tensor, got list"),
+        (x.to_sparse(), ValueError, "is of layout torch.sparse_coo, not dense"),
+        (nested, ValueError, "is nested, not dense"),
+    ):
+        for name in ("all_reduce", "all_to_all"):
+            with raises(error, f"{name}: input {what}"):
+                getattr(functional, name)(value)
+        with raises(error, f"gemm_all_reduce: b {what}"):
+            functional.gemm_all_reduce(x, value)
+        with raises(error, "all_gather_gemm: "):
+            functional.all_gather_gemm(value, x)
+    assert torch.equal(functional.all_reduce(x), world.n_pes * x)
+
+
 def check_dimensions_of_rows_without_elements(world: Any) -> None:
     """Forward and backward, whichever dimension of rows has none."""
     n = world.n_pes

@@ -58,6 +58,7 @@ class Operator:
         """What the dispatcher calls in the end."""
         self._library.impl(name, self.kernel, "CompositeExplicitAutograd")
         self._kinds = _kinds_of(schema)
+        self._tensors = _tensors_of(schema)
 
     def __call__(self, *arguments: Any) -> Any:
         """``torch.ops.triton_dist.<name>(*arguments)``, of all arguments without a default. Not for compiled functions.
@@ -67,7 +68,19 @@ class Operator:
         """
         if self._takes_as_they_are(arguments) and torch_api.operators_are_unobserved():
             return self.kernel(*arguments)
+        self._refuse(arguments)
         return getattr(_ops, self.opname)(*arguments)
+
+    def _refuse(self, arguments: Sequence[Any]) -> None:
+        """Raise what is wrong with arguments that must be dense tensors: the dispatcher passes on None, and sparse
+        and nested ones, and says of others which schema they do not fit."""
+        for place, name in self._tensors:
+            value = arguments[place] if place < len(arguments) else None
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(f"{self.opname}: {name} must be a torch.Tensor, got {type(value).__name__}")
+            if value.layout is not torch.strided or value.is_nested:
+                what = "nested" if value.is_nested else f"of layout {value.layout}"
+                raise ValueError(f"{self.opname}: {name} is {what}, not dense")
 
     def _takes_as_they_are(self, arguments: Sequence[Any]) -> bool:
         """Whether the dispatcher would call :attr:`kernel` with these very arguments, as nearly always in inference:
@@ -82,7 +95,12 @@ class Operator:
             if kind not in kinds:
                 return False
             if (kind is _TENSOR or kind is _PARAMETER) and (
-                (value.requires_grad and torch.is_grad_enabled()) or value.is_conj() or value.is_neg() or value.is_meta
+                (value.requires_grad and torch.is_grad_enabled())
+                or value.is_conj()
+                or value.is_neg()
+                or value.is_meta
+                or value.layout is not torch.strided
+                or value.is_nested
             ):
                 return False
         return True
@@ -147,6 +165,12 @@ def _kinds_of(schema: str) -> tuple[frozenset[type], ...]:
         kinds = _KINDS.get(kind, ())
         found.append(frozenset((*kinds, type(None)) if optional and kinds else kinds))
     return tuple(found)
+
+
+def _tensors_of(schema: str) -> tuple[tuple[int, str], ...]:
+    """The places and names of the arguments that must be tensors."""
+    arguments = schema[1 : schema.index(") ->")].split(", ")
+    return tuple((place, one.split()[1]) for place, one in enumerate(arguments) if one.split()[0] == "Tensor")
 
 
 def _left_alone_by_the_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
