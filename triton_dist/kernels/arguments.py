@@ -18,6 +18,7 @@ __all__ = [
     "REDUCIBLE",
     "by_hosts",
     "check_algorithm",
+    "check_begins",
     "check_collective",
     "check_contiguous",
     "check_on_device",
@@ -143,8 +144,8 @@ def in_words(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.data_ptr() % 4 == 0 else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors as the longest integers, of up to 4 bytes, that a part of ``part_bytes`` is a multiple of."""
+def check_begins(function: str, part_bytes: int, *tensors: torch.Tensor) -> None:
+    """The tensors begin where :func:`words` of such parts do."""
     size = word_bytes(part_bytes)
     for tensor in tensors:
         if tensor.data_ptr() % size:
@@ -152,7 +153,12 @@ def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.
                 f"{function}: a tensor of shape {tuple(tensor.shape)} begins at {tensor.data_ptr():#x}, which is not a"
                 f" multiple of {size} bytes; use one that is not a view from its middle"
             )
-    dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
+
+
+def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors as the longest integers, of up to 4 bytes, that a part of ``part_bytes`` is a multiple of."""
+    check_begins(function, part_bytes, *tensors)
+    dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[word_bytes(part_bytes)]
     return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
 
 

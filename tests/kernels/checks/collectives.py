@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -368,6 +369,23 @@ def check_mistakes(world: Any) -> None:
         kernels.all_gather(torch.zeros(8 * n, dtype=torch.uint8), torch.zeros(9, dtype=torch.uint8)[1:])
     with raises(ValueError, "too many for algorithm low_latency"):
         kernels.broadcast(big, algorithm="low_latency")
+
+
+def check_views_between_words_on_one_pe(world: Any) -> None:
+    """What one PE refuses it has not begun: its next call meets those of the others."""
+    n = world.n_pes
+    x, out = torch.ones(8 * n, dtype=torch.bfloat16), torch.zeros(8 * n, dtype=torch.bfloat16)
+    view = torch.ones(8 * n + 1, dtype=torch.bfloat16)[1:]
+    calls = [
+        partial(lambda name, source: kernels.all_reduce(source, out=out, algorithm=name), name)
+        for name in ("one_shot", "two_shot")
+    ]
+    calls.append(lambda source: kernels.reduce_scatter(out[:8], source, algorithm="low_latency"))
+    for call in calls:
+        if world.pe == 0:
+            with raises(ValueError, "not a multiple of 4 bytes"):
+                call(view)
+        assert (call(x) == n).all()
 
 
 def check_no_algorithm_is_left_out(world: Any) -> None:

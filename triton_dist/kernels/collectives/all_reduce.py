@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
+    check_begins,
     check_collective,
     check_op,
     check_tensors,
@@ -275,6 +276,8 @@ def all_reduce(
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
                 need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
+            if algorithm in ("one_shot", "two_shot"):
+                check_begins("all_reduce", tensor.numel() * tensor.element_size(), out, tensor)
         compared = "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if tensor.numel():

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
+    check_begins,
     check_collective,
     check_op,
     check_part,
@@ -177,6 +178,8 @@ def reduce_scatter(
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel() and algorithm == "auto":
             algorithm = _choose(comm, output, output.numel(), output.numel(), op, limit)
+        if output.numel() and algorithm == "low_latency":
+            check_begins("reduce_scatter", output.numel() * output.element_size(), output, input)
         compared = "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if output.numel():

@@ -324,8 +324,8 @@ def grouped_weight_grad(
     tile = blocks(a.dtype)
     n_tiles = counts.numel() * -(-a.shape[1] // tile["BLOCK_M"]) * -(-grad.shape[1] // tile["BLOCK_N"])
     moe_grouped_gemm_weight_grad[(n_tiles,)](
-        a, grad, out, offsets, counts, len(a), counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0), **tile,
-        BLOCK_K=32, num_warps=8, num_stages=3,
+        a, grad, out, offsets, counts, len(a), counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0),
+        **tile, BLOCK_K=32, num_warps=8, num_stages=3,
     )  # fmt: skip
     return out
 
