@@ -92,6 +92,7 @@ def init(*, group: Any = None, comm: Any = None) -> World:
     current.launch = launch = discover(group, comm)
     if current.process != os.getpid():
         atexit.register(_leave)
+        os.register_at_fork(after_in_child=current.leave)
         current.process = os.getpid()
     try:
         _check_same_kind(launch)

@@ -133,12 +133,23 @@ def test_a_pe_that_fails_keeps_nobody_at_exit() -> None:
 def test_a_forked_child_has_no_part_in_the_world() -> None:
     """It ends as any process does, and the world goes on; a PE that is killed while its child lives is lost, too."""
     program = """
-import os, signal, sys, time, triton_dist
+import os, signal, sys, time, torch, triton_dist
+from triton_dist import kernels
 world = triton_dist.init()
+assert (kernels.all_reduce(torch.ones(2)) == 2).all()
 if (child := os.fork()) == 0:
+    for call in (triton_dist.my_pe, world.barrier_all, lambda: kernels.all_reduce(torch.ones(2))):
+        try:
+            call()
+        except RuntimeError as error:
+            assert f"was forked from PE {world.pe}, whose world a child has no part in" in str(error), error
+        else:
+            os._exit(1)
+    assert not triton_dist.is_initialized()
+    triton_dist.finalize()
     sys.exit(0) if world.pe == 0 else time.sleep(1000)
 if world.pe == 0:
-    os.waitpid(child, 0)
+    assert os.waitpid(child, 0)[1] == 0
 triton_dist.barrier_all()
 print("after the fork", flush=True)
 if world.pe == 1:

@@ -74,6 +74,9 @@ class World(ABC):
     finalized: bool = False
     """Whether the world has ended."""
 
+    forked: bool = False
+    """Whether this process is a child of the PE, by ``fork()``: here the world has ended, and gives nothing back."""
+
     aborted: bool = False
     """Whether it has ended by :meth:`abort`: kernels of this PE may wait for ever, so nothing may wait for them."""
 
@@ -456,7 +459,12 @@ class World(ABC):
     def check_live(self) -> None:
         """RuntimeError if the world has ended."""
         if self.finalized:
-            raise RuntimeError("this world is finalized")
+            raise RuntimeError(
+                f"this process was forked from PE {self.pe}, whose world a child has no part in: start processes before"
+                " triton_dist.init(), or by the method spawn"
+                if self.forked
+                else "this world is finalized"
+            )
 
     def check_pe(self, pe: int) -> int:
         """``pe`` as an int, if there is such a PE.

@@ -25,6 +25,11 @@ class Current:
     process: int = 0
     """The process that has arranged for its end. A child that it forks has no part in the world."""
 
+    def leave(self) -> None:
+        """In a child of ``fork()``: it would act as the PE that its parent is."""
+        if self.world is not None and not self.world.finalized:
+            self.world.finalized = self.world.forked = True
+
 
 def find_world() -> World | None:
     """The world; None before :func:`triton_dist.init` and after its end."""
@@ -36,9 +41,11 @@ def current_world() -> World:
     """The world.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is none, or this process was forked from one of its PEs.
     """
     world = of_process(Current).world
+    if world is not None and world.forked:
+        world.check_live()
     if world is None or world.finalized:
         raise RuntimeError("there is no world: call triton_dist.init() first")
     return world
