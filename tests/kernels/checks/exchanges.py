@@ -74,6 +74,14 @@ def check_sizes(world: Any) -> None:
             found = kernels.all_reduce(parts[pe], out=torch.empty(n), algorithm="exchange", group=comm)
             assert torch.equal(found, torch.stack(parts).sum(0)), n
         assert {name for name in comm.own(Workspace).tensors if name.startswith("exchange, 1")} == names
+        reserve_exchange(comm, 4 * 300_000, 2)
+        names = {name for name in comm.own(Workspace).tensors if name.startswith("exchange, 2")}
+        assert names == {f"exchange, 2 × 512 words, {most} programs" for most in (512, 1024)}
+        if n_pes == 3:  # with 2 it is not offered by auto, and more take long
+            for n in (262_145 * n_pes, 1000):
+                parts = [torch.arange(n).add(3 * i).remainder(17).to(torch.float32) for i in range(n_pes)]
+                found = kernels.all_reduce(parts[pe], out=torch.empty(n), algorithm="two_exchanges", group=comm)
+                assert torch.equal(found, torch.stack(parts).sum(0)), n
 
 
 def check_every_float(world: Any) -> None:
