@@ -99,8 +99,6 @@ def test_what_the_dispatcher_converts_or_refuses_is_its(dispatched: Callable[...
         (X, 2, "a"),  # an int for a float
         (X, torch.tensor(2.0), "a"),
         (X, 2.0, 3),
-        (None, 2.0, "a"),
-        ([1.0], 2.0, "a"),
         (X, None, "a"),
         (X, 2.0, "a", 1.0),
         (X, 2.0, "a", None, 1),
@@ -113,6 +111,21 @@ def test_what_the_dispatcher_converts_or_refuses_is_its(dispatched: Callable[...
         (torch.complex(X, X).conj().imag, 2.0, "a"),
     ):
         assert dispatched(*arguments), arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "what"),
+    [
+        (None, TypeError, "x must be a torch.Tensor, got NoneType"),
+        ([1.0], TypeError, "x must be a torch.Tensor, got list"),
+        (X.to_sparse(), ValueError, "x is of layout torch.sparse_coo, not dense"),
+        (torch.nested.nested_tensor([X, X]), ValueError, "x is nested, not dense"),
+    ],
+    ids=["None", "list", "sparse", "nested"],
+)
+def test_what_is_no_dense_tensor_is_refused_by_its_name(given: Any, error: type[Exception], what: str) -> None:
+    with pytest.raises(error, match=f"^scaled_for_tests: {what}$"):
+        _OPERATOR(given, 2.0, "a")
 
 
 def test_gradients_are_recorded(dispatched: Callable[..., bool]) -> None:

@@ -100,7 +100,7 @@ def product_of_rows(
     return sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def moe_grouped_gemm_portable(
     a, b, c, a_scales, b_scales, offsets, counts, n_rows, n_experts, N, K, a_step, b_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr, SWIGLU: tl.constexpr,
@@ -135,7 +135,7 @@ def moe_grouped_gemm_portable(
         first = behind
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def moe_grouped_gemm_weight_grad(
     a, g, out, offsets, counts, n_rows, n_experts, K, N, a_step, g_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
