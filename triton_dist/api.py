@@ -19,7 +19,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.process_state import of_process
 from triton_dist.world import checked_ops, teams
 from triton_dist.world.base import World
-from triton_dist.world.current import Current, current_world, find_world
+from triton_dist.world.current import Current, current_world, find_world, refuse_forked
 from triton_dist.world.kind import kind
 from triton_dist.world.non_member import NonMember
 from triton_dist.world.shapes import checked_dtype, checked_shape
@@ -73,15 +73,17 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         the :class:`World`. ``with triton_dist.init() as world:`` finalises it at the end of the block.
 
     Raises:
-        RuntimeError: a world exists already; the environment names no sound launch; a PE does not come within
-            ``TRITON_DIST_INIT_TIMEOUT`` seconds, or fails meanwhile; PEs disagree about how many they are or about the
-            kind of world; PEs would share a GPU; NVSHMEM's host and device libraries differ in version.
+        RuntimeError: a world exists already, or a PE has forked this process; the environment names no sound launch; a
+            PE does not come within ``TRITON_DIST_INIT_TIMEOUT`` seconds, or fails meanwhile; PEs disagree about how
+            many they are or about the kind of world; PEs would share a GPU; NVSHMEM's host and device libraries differ
+            in version.
         TypeError: ``group`` or ``comm`` is none.
         ImportError: the GPU world's ``nvshmem4py`` is not installed.
     """
     if is_initialized():
         raise RuntimeError("triton_dist is initialised already: call triton_dist.finalize() before a second init()")
     current = of_process(Current)
+    refuse_forked(current.world)
     if current.join is not None:
         if group is not None or comm is not None:
             raise RuntimeError("PEs in one process have no process groups or communicators: call init() without them")
@@ -111,7 +113,7 @@ def finalize() -> None:
     Without a world, nothing happens.
     """
     current = of_process(Current)
-    if current.world is not None:
+    if current.world is not None and not current.world.forked:
         current.world.finalize()
         current.world = None
 

@@ -138,7 +138,8 @@ from triton_dist import kernels
 world = triton_dist.init()
 assert (kernels.all_reduce(torch.ones(2)) == 2).all()
 if (child := os.fork()) == 0:
-    for call in (triton_dist.my_pe, world.barrier_all, lambda: kernels.all_reduce(torch.ones(2))):
+    triton_dist.finalize()
+    for call in (triton_dist.my_pe, world.barrier_all, triton_dist.init, lambda: kernels.all_reduce(torch.ones(2))):
         try:
             call()
         except RuntimeError as error:
@@ -146,7 +147,6 @@ if (child := os.fork()) == 0:
         else:
             os._exit(1)
     assert not triton_dist.is_initialized()
-    triton_dist.finalize()
     sys.exit(0) if world.pe == 0 else time.sleep(1000)
 if world.pe == 0:
     assert os.waitpid(child, 0)[1] == 0

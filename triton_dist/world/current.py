@@ -8,7 +8,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.process_state import of_process
 from triton_dist.world.base import World
 
-__all__ = ["Current", "current_world", "find_world"]
+__all__ = ["Current", "current_world", "find_world", "refuse_forked"]
 
 
 class Current:
@@ -31,6 +31,12 @@ class Current:
             self.world.finalized = self.world.forked = True
 
 
+def refuse_forked(world: World | None) -> None:
+    """RuntimeError where the last world of this process is that of a PE which has forked it."""
+    if world is not None and world.forked:
+        world.check_live()
+
+
 def find_world() -> World | None:
     """The world; None before :func:`triton_dist.init` and after its end."""
     world = of_process(Current).world
@@ -44,8 +50,7 @@ def current_world() -> World:
         RuntimeError: there is none, or this process was forked from one of its PEs.
     """
     world = of_process(Current).world
-    if world is not None and world.forked:
-        world.check_live()
     if world is None or world.finalized:
+        refuse_forked(world)
         raise RuntimeError("there is no world: call triton_dist.init() first")
     return world
