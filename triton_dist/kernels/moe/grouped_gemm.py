@@ -111,7 +111,7 @@ def moe_grouped_gemm_portable(
     tile = tl.program_id(0)
     first = 0  # of the expert's tiles
     for expert in range(n_experts):
-        rows_here = tl.load(counts + expert)
+        rows_here = tl.maximum(tl.minimum(tl.load(counts + expert), n_rows), 0)
         tiles_m = tl.cdiv(rows_here, BLOCK_M)
         behind = first + tiles_m * tiles_n
         while tile < behind:
@@ -146,7 +146,7 @@ def moe_grouped_gemm_weight_grad(
         expert = tile // (tiles_k * tiles_n)
         rows = tile // tiles_n % tiles_k * BLOCK_M + tl.arange(0, BLOCK_M)
         columns = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-        begin, rows_here = tl.load(offsets + expert), tl.load(counts + expert)
+        begin, rows_here = tl.load(offsets + expert), tl.minimum(tl.load(counts + expert), n_rows)
         sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for k in range(tl.cdiv(rows_here, BLOCK_K)):
             inner = k * BLOCK_K + tl.arange(0, BLOCK_K)
