@@ -54,7 +54,8 @@ _SLOT_BYTES = 25 << 20
 fewer."""
 _WORDS_IN_REGISTERS = 8192
 _MOST_ROUNDS = 4
-"""Of blocks that a program takes one after the other: larger tensors go by larger shares (``push``)."""
+"""Of blocks that a program takes one after the other, where a round has one message, with two half as many: larger
+tensors go by larger shares (``push``)."""
 
 
 class Size(NamedTuple):

@@ -156,11 +156,14 @@ def operator(name: str, *, schema: str) -> Callable[[Callable[..., Any]], Operat
     return made
 
 
+def _arguments_of(schema: str) -> list[str]:
+    return schema[1 : schema.index(") ->")].split(", ")
+
+
 def _kinds_of(schema: str) -> tuple[frozenset[type], ...]:
     """The types of the arguments, in order, that the dispatcher passes on as they are; none of an unknown type."""
-    arguments = schema[1 : schema.index(") ->")].split(", ")
     found = []
-    for argument in arguments:
+    for argument in _arguments_of(schema):
         kind, optional = re.match(r"([\w\[\]]+)(\??) ", argument).groups()  # type: ignore[union-attr]
         kinds = _KINDS.get(kind, ())
         found.append(frozenset((*kinds, type(None)) if optional and kinds else kinds))
@@ -169,8 +172,8 @@ def _kinds_of(schema: str) -> tuple[frozenset[type], ...]:
 
 def _tensors_of(schema: str) -> tuple[tuple[int, str], ...]:
     """The places and names of the arguments that must be tensors."""
-    arguments = schema[1 : schema.index(") ->")].split(", ")
-    return tuple((place, one.split()[1]) for place, one in enumerate(arguments) if one.split()[0] == "Tensor")
+    arguments = [argument.split()[:2] for argument in _arguments_of(schema)]
+    return tuple((place, name) for place, (kind, name) in enumerate(arguments) if kind == "Tensor")
 
 
 def _left_alone_by_the_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
