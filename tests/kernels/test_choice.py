@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,7 @@ GPU = "NVIDIA H200"
 SHIPPED = {n: files.shipped(GPU, n) for n in (2, 4)}
 H100 = files.shipped("NVIDIA H100 80GB HBM3", 2)
 
-WITHOUT_TABLE = {GPU: 1.08, "NVIDIA H100 80GB HBM3": 1.15}
+WITHOUT_TABLE = {GPU: 1.12, "NVIDIA H100 80GB HBM3": 1.15}
 """How many times the best time the model alone may take. Its constants are an H200's."""
 
 
@@ -102,9 +103,8 @@ def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
             continue
         case, times = choice_tables.case_of(entry["title"], n_pes), _considered(times)
         for tables, most in (((files.shipped(gpu, n_pes),), 1.0), ((), WITHOUT_TABLE[gpu])):
-            best = min(time for name, time in times.items() if tables or name != "direct")  # which no model takes
-            estimates = _model(case, n_pes, list(times))
-            chosen = choose(communicator(*tables), case, estimates, if_measured=("direct",))
+            best, estimates = min(times.values()), _model(case, n_pes, list(times))
+            chosen = choose(communicator(*tables), case, estimates)
             # A peer may be faster than all of ours, or than what the model takes where nothing was measured.
             behind_no_peer = max(best, min(peers)) if tables else most * best
             assert times[chosen] <= min(behind_no_peer, max(most, 1.05) * best), (case, chosen, timings)
@@ -125,8 +125,8 @@ def test_times_between_two_sizes_are_interpolated() -> None:
 def test_far_from_what_was_measured_the_model_decides() -> None:
     found = table(("f", (128, 1024, 1024), {"x": 1.0, "y": 3.0}))
     estimates = {"y": 1.0, "x": 2.0}
-    near = [(128, 1024, 1024), (64, 1024, 1024), (256, 2048, 1024), (128, 512, 2048), (128, 4096, 1024)]
-    far = [(63, 1024, 1024), (257, 1024, 1024), (128, 8192, 1024), (128, 4096, 2048), (128, 1024), (128,)]
+    near = [(128, 1024, 1024), (64, 1024, 1024), (256, 2048, 1024), (128, 724, 1448), (128, 1024, 512)]
+    far = [(63, 1024, 1024), (257, 1024, 1024), (128, 2049, 1024), (128, 2048, 1025), (128, 1024), (128,)]
     for sizes in near:
         assert choose(communicator(found), Case("f", "bfloat16", sizes), estimates) == "x", sizes
     for sizes in far:
@@ -140,13 +140,15 @@ def test_an_algorithm_without_a_time_leaves_the_choice_to_the_model() -> None:
     assert choose(communicator(found), Case("f", "bfloat16", (128,)), {"x": 3.0, "y": 2.0, "z": 1.0}) == "z"
 
 
-def test_an_algorithm_that_no_model_knows_is_taken_where_it_was_measured() -> None:
-    found = table(("f", (128,), {"x": 2.0, "y": 3.0, "z": 1.0}), ("f", (1024,), {"x": 2.0, "y": 3.0}))
-    estimates = {"x": 3.0, "y": 2.0, "z": 1.0}
-    for size, expected in ((128, "z"), (1024, "x"), (1 << 20, "y")):
-        case = Case("f", "bfloat16", (size,))
-        assert choose(communicator(found), case, estimates, if_measured=("z",)) == expected, size
-    assert choose(communicator(), Case("f", "bfloat16", (128,)), estimates, if_measured=("z",)) == "y"
+def test_times_count_that_were_measured_side_by_side() -> None:
+    """z takes 1 µs of 128, and nobody knows how long of 1024; near there x and y are compared by the model alone."""
+    found = table(("f", (128,), {"x": 2.0, "y": 3.0, "z": 1.0}), ("f", (1024,), {"x": 20.0, "y": 30.0}))
+    estimates = {"x": 3.0, "y": 2.0, "z": 4.0}
+    assert choose(communicator(found), Case("f", "bfloat16", (128,)), estimates) == "z"
+    for size in (512, 1024):
+        assert found.times(Case("f", "bfloat16", (size,)), ["x", "y", "z"]) is None
+        assert choose(communicator(found), Case("f", "bfloat16", (size,)), estimates) == "y"
+    assert found.times(Case("f", "bfloat16", (512,)), ["x", "y"]) == pytest.approx({"x": 9.714, "y": 14.571}, rel=1e-3)
 
 
 def test_the_nearest_other_sizes_count() -> None:
@@ -157,17 +159,40 @@ def test_the_nearest_other_sizes_count() -> None:
 
 
 def test_at_other_sizes_the_model_counts_with_a_part_of_its_error_where_times_are_known() -> None:
-    """It says 3 µs where 1 and 2 were measured, which is 1/2 of the distance away that a table looks at."""
-    found = table(("f", (128, 1024), {"x": 1.0, "y": 2.0}))
-    case = Case("f", "bfloat16", (128, 2048))
+    """It says 3 µs where 1 and 2 were measured, which is 1/2 of the distance away that a table looks at: 0.15 of that
+    counts, of rows between two measured ones 0.3."""
+    found = table(("f", (128, 1024), {"x": 1.0, "y": 2.0}), ("f", (512, 1024), {"x": 3.0, "y": 6.0}))
 
     def model(sizes: tuple[int, ...]) -> dict[str, float]:
-        return {"x": 3e-6 if sizes[1] == 1024 else 40e-6, "y": 3e-6 if sizes[1] == 1024 else 20e-6}
+        return {"x": 3e-6, "y": 3e-6} if sizes[1] == 1024 and sizes[0] != 320 else {"x": 40e-6, "y": 20e-6}
 
-    assert found.times(case, ["x", "y"], model) == pytest.approx({"x": 40 / 3**0.5, "y": 20 * (2 / 3) ** 0.5})
-    assert found.times(case._replace(sizes=(128, 1024)), ["x", "y"], model) == {"x": 1.0, "y": 2.0}
-    assert choose(communicator(found), case, {"x": 0.0, "y": 0.0}) == "x"
-    assert choose(communicator(found), case, {"x": 0.0, "y": 0.0}, model) == "y"
+    wider, between = Case("f", "bfloat16", (128, 1448)), Case("f", "bfloat16", (320, 1024))
+    of_wider = {"x": 40 / 3**0.15, "y": 20 * (2 / 3) ** 0.15}
+    assert found.times(wider, ["x", "y"], model) == pytest.approx(of_wider, rel=1e-3)
+    of_between = {"x": 40 * (3**-0.5) ** 0.3, "y": 20 * ((2 / 3) ** 0.5 * 2**0.5) ** 0.3}
+    assert found.times(between, ["x", "y"], model) == pytest.approx(of_between)
+    assert found.times(wider._replace(sizes=(128, 1024)), ["x", "y"], model) == {"x": 1.0, "y": 2.0}
+    assert choose(communicator(found), wider, {"x": 0.0, "y": 0.0}) == "x"
+    assert choose(communicator(found), wider, {"x": 0.0, "y": 0.0}, model) == "y"
+
+
+@pytest.mark.parametrize("gpu", WITHOUT_TABLE)
+@pytest.mark.parametrize("n_pes", [2, 4])
+def test_of_rows_that_were_not_measured_nearly_the_fastest_is_taken(gpu: str, n_pes: int) -> None:
+    """Each measured GEMM is chosen by a table that does not know it: what is taken is on average within 2 % of the
+    fastest. Times interpolated between rows lost 4 %."""
+    known = files.shipped(gpu, n_pes).entries
+    lost: dict[str, list[float]] = {}
+    for case, times in known.items():
+        if len(case.sizes) < 3:
+            continue
+        times = _considered(times)
+        others = Table(gpu, n_pes, [Entry(other, known[other]) for other in known if other != case])
+        model = partial(lambda case, names, sizes: _model(case._replace(sizes=sizes), n_pes, names), case, list(times))
+        chosen = choose(communicator(others), case, model(case.sizes), model)
+        lost.setdefault(case.operation, []).append(times[chosen] / min(times.values()))
+    for operation, of in lost.items():
+        assert sum(of) / len(of) < 1.025 and max(of) < 1.15, (operation, max(of), sum(of) / len(of))
 
 
 def test_the_stored_table_comes_first() -> None:
@@ -375,8 +400,8 @@ def test_different_gpus_have_no_times(
 
 
 def _considered(times: Mapping[str, float]) -> dict[str, float]:
-    """Those of algorithms between which ``auto`` chooses: where there is ``fused``, ``ring`` is passed over."""
-    return {name: time for name, time in times.items() if name != "ring" or "fused" not in times}
+    """Those of algorithms between which ``auto`` chooses: where there is ``fused``, the ring and owners are not."""
+    return {name: time for name, time in times.items() if name not in ("ring", "direct") or "fused" not in times}
 
 
 def _model(case: Case, n_pes: int, algorithms: list[str]) -> dict[str, float]:

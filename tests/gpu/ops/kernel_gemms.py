@@ -119,6 +119,8 @@ def gemm_reduce_patterns(world: World) -> None:
             for algorithm in usable(*REDUCE, "two_level", "auto"):
                 if (algorithm == "ring" and rows % 128) or (algorithm == "fused" and not fits_small_m(m, world.n_pes)):
                     continue
+                if algorithm == "direct" and (dtype == torch.float32 or n % 8 or k % 8):
+                    continue  # for TMA rows begin at multiples of 16 bytes
                 scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, algorithm=algorithm)
                 again_and_in_graphs(scatter, part, mine)
                 reduce = partial(kernels.gemm_all_reduce, a, factor, whole, algorithm=algorithm)

@@ -1,7 +1,5 @@
 """The choice: the stored table, the table of the package, then the caller's model, in this order.
 
-An algorithm may be taken only where it has been measured beside the others: one whose times no model knows well.
-
 It is a function of the case, the algorithms that are available, and the tables that the members of a communicator have
 agreed on when it was made. So it is the same on all members, and takes the host some microseconds.
 """
@@ -23,7 +21,7 @@ class Choices:
 
     def __init__(self, communicator: Communicator) -> None:
         self._tables: tuple[Table, ...] = communicator.tables
-        self._made: dict[tuple[Case, tuple[str, ...], tuple[str, ...]], str] = {}
+        self._made: dict[tuple[Case, tuple[str, ...]], str] = {}
 
     def close(self) -> None:
         self._made.clear()
@@ -39,13 +37,12 @@ class Choices:
         case: Case,
         estimates: Mapping[str, float],
         model: Model | None = None,
-        if_measured: Sequence[str] = (),
     ) -> str:
         """See :func:`choose`."""
-        asked = case, tuple(estimates), tuple(if_measured)
+        asked = case, tuple(estimates)
         chosen = self._made.get(asked)
         if chosen is None:
-            chosen = _fastest(self._tables, case, estimates, model, if_measured)
+            chosen = _fastest(self._tables, case, estimates, model)
             if len(self._made) == _REMEMBERED:
                 del self._made[next(iter(self._made))]
             self._made[asked] = chosen
@@ -57,8 +54,6 @@ def choose(
     case: Case,
     estimates: Mapping[str, float],
     model: Model | None = None,
-    *,
-    if_measured: Sequence[str] = (),
 ) -> str:
     """The algorithm for ``case``: the fastest by measured tables or, where these do not know it, by ``estimates``.
 
@@ -66,23 +61,14 @@ def choose(
         estimates: seconds by a model, of the algorithms that are available, the same on all members and in the same
             order; of equals the first is taken.
         model: estimates for other sizes, by which times that were measured there are scaled.
-        if_measured: algorithms that are not taken by ``estimates``, and so not the only ones.
     """
     if len(estimates) == 1:
         return next(iter(estimates))
-    return communicator.own(Choices).choose(case, estimates, model, if_measured)
+    return communicator.own(Choices).choose(case, estimates, model)
 
 
-def _fastest(
-    tables: Sequence[Table],
-    case: Case,
-    estimates: Mapping[str, float],
-    model: Model | None,
-    if_measured: Sequence[str],
-) -> str:
-    others = {name: time for name, time in estimates.items() if name not in if_measured}
-    for names in dict.fromkeys((tuple(estimates), tuple(others))):
-        for table in tables:
-            if times := table.times(case, names, model):
-                return min(times, key=times.__getitem__)
-    return min(others, key=others.__getitem__)
+def _fastest(tables: Sequence[Table], case: Case, estimates: Mapping[str, float], model: Model | None) -> str:
+    for table in tables:
+        if times := table.times(case, tuple(estimates), model):
+            return min(times, key=times.__getitem__)
+    return min(estimates, key=estimates.__getitem__)

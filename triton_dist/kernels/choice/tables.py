@@ -1,10 +1,14 @@
-"""Tables of measured times, and what they say of a shape that was not measured itself.
+"""Tables of measured times, and what they say of a size that was not measured itself.
 
 A table is of one model of GPU and one number of PEs. Its entries have the times of an operation's algorithms for one
-shape, on the slowest PE. For another shape the entries of the same operation and dtype count whose other sizes (N and K
-of a GEMM) are the nearest; between two of their first sizes (M, or bytes) times are interpolated. With other N and K
-tiles fill the GPU differently, so a model's estimate of the shape is what counts there, times what was measured by what
-the model says of the measured shape: the farther that is, the less. Farthest away the model decides alone.
+shape, on the slowest PE. Only entries count that have all algorithms that are asked for: what was not measured side by
+side is not compared.
+
+Of a GEMM the time of another number of rows, N or K jumps where tiles fill another number of rounds. So there a model's
+estimate counts, corrected by a part of what it errs at the entries nearby: those of the same operation and dtype whose
+other sizes (N and K) are the nearest, and whose first sizes (M) are on both sides. The farther the other sizes are, the
+less; farthest away the model decides alone. Without a model times are interpolated, as those of collectives, which grow
+with their bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +32,14 @@ _BETWEEN = 16.0
 """How many times a first size may be the one before, if times between them are interpolated."""
 _BEYOND = 2.0
 """How many times the last first size, or what part of the first, takes that one's times."""
-_APART = 2.0
+_APART = 1.0
 """How far the other sizes may be from those that were measured: by the sum of the logarithms to the base 2."""
+_TRUSTED = 0.3
+"""What part of what a model errs at sizes that were measured counts beside them (docs/decisions/0104)."""
 
+
+_Point = tuple[int, Mapping[str, float]]
+"""A first size, and times by algorithm."""
 
 Model = Callable[[tuple[int, ...]], Mapping[str, float]]
 """Estimated seconds of algorithms for the sizes of a case."""
@@ -65,28 +74,36 @@ class Table:
     def __init__(self, gpu: str, n_pes: int, entries: Iterable[Entry] = ()) -> None:
         self.gpu, self.n_pes = gpu, n_pes
         self.entries = {entry.case: entry.times for entry in entries}
-        self._curves: dict[tuple[str, str], dict[tuple[int, ...], dict[str, list[tuple[int, float]]]]] = {}
-        for (operation, dtype, (first, *others)), times in sorted(self.entries.items()):
-            curves = self._curves.setdefault((operation, dtype), {}).setdefault(tuple(others), {})
-            for algorithm, time in times.items():
-                curves.setdefault(algorithm, []).append((first, time))
+        self._curves: dict[tuple[str, str], dict[tuple[int, ...], list[_Point]]] = {}
+        for (operation, dtype, (first, *others)), times in sorted(self.entries.items(), key=lambda entry: entry[0]):
+            curves = self._curves.setdefault((operation, dtype), {})
+            curves.setdefault(tuple(others), []).append((first, times))
 
     def times(self, case: Case, algorithms: Sequence[str], model: Model | None = None) -> dict[str, float] | None:
-        """Microseconds of these algorithms; where other sizes were measured and there is a ``model``, its estimates
-        with a part of what it errs there. None if the table does not know all of them near ``case``."""
-        first, *others = case.sizes
+        """Microseconds of these algorithms: measured, or by the ``model``, corrected, or interpolated. None if the
+        table does not know all of them near ``case``."""
+        first, others = case.sizes[0], case.sizes[1:]
         known = self._curves.get((case.operation, case.dtype), {})
-        for measured in sorted(known, key=lambda sizes: (_distance(sizes, others), sizes)):
-            if _distance(measured, others) > _APART:
+        for sizes in sorted(known, key=lambda sizes: (_distance(sizes, others), sizes)):
+            distance = _distance(sizes, others)
+            if distance > _APART:
                 return None
-            times = {algorithm: _at(known[measured].get(algorithm, ()), first) for algorithm in algorithms}
-            found = {algorithm: time for algorithm, time in times.items() if time is not None}
-            if len(found) == len(times):
-                if model is None or measured == tuple(others):
-                    return found
-                there, here = model((first, *measured)), model(case.sizes)
-                weight = 1 - _distance(measured, others) / _APART
-                return {name: 1e6 * here[name] * (time / (1e6 * there[name])) ** weight for name, time in found.items()}
+            around = _around([point for point in known[sizes] if point[1].keys() >= set(algorithms)], first)
+            if around is None:
+                continue
+            (low, at_low), (high, at_high) = around
+            if sizes == others and first in (low, high):
+                return {name: (at_low if first == low else at_high)[name] for name in algorithms}
+            part = (first - low) / (high - low) if high > low else 0.0
+            if model is None:
+                return {name: at_low[name] + part * (at_high[name] - at_low[name]) for name in algorithms}
+            weight = _TRUSTED * (1 - distance / _APART)
+            here = model(case.sizes)
+            below, above = _errors(at_low, model((low, *sizes))), _errors(at_high, model((high, *sizes)))
+            return {
+                name: 1e6 * here[name] * (below[name] ** (1 - part) * above[name] ** part) ** weight
+                for name in algorithms
+            }
         return None
 
     def merged(self, entries: Iterable[Entry]) -> Table:
@@ -102,20 +119,22 @@ def _distance(sizes: Sequence[int], others: Sequence[int]) -> float:
     return sum(abs(math.log2(one / other)) for one, other in zip(sizes, others, strict=True))
 
 
-def _at(points: Sequence[tuple[int, float]], size: int) -> float | None:
-    """The time at ``size``, from those at ascending sizes."""
-    below = [point for point in points if point[0] <= size]
-    above = [point for point in points if point[0] >= size]
-    if below and above:
-        (low, at_low), (high, at_high) = below[-1], above[0]
-        if high == low:
-            return at_low
-        return at_low + (at_high - at_low) * (size - low) / (high - low) if high <= _BETWEEN * low else None
-    if above:
-        return above[0][1] if above[0][0] <= _BEYOND * size else None
-    if below:
-        return below[-1][1] if size <= _BEYOND * below[-1][0] else None
-    return None
+def _errors(times: Mapping[str, float], estimates: Mapping[str, float]) -> dict[str, float]:
+    """What was measured by what is estimated."""
+    return {name: times[name] / (1e6 * seconds) for name, seconds in estimates.items() if name in times}
+
+
+def _around(points: Sequence[_Point], size: int) -> tuple[_Point, _Point] | None:
+    """Of ``points`` at ascending sizes the last up to ``size`` and the first from there on, or one end twice. None if
+    they are too far apart, or away."""
+    below = next((point for point in reversed(points) if point[0] <= size), None)
+    above = next((point for point in points if point[0] >= size), None)
+    if below is not None and above is not None:
+        return (below, above) if above[0] <= _BETWEEN * below[0] else None
+    end = below or above
+    if end is None or not end[0] <= _BEYOND * size <= _BEYOND**2 * end[0]:
+        return None
+    return end, end
 
 
 _NAME = matching(r"[a-z0-9_]{1,40}", "a name")

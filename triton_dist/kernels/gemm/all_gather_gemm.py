@@ -75,7 +75,6 @@ def all_gather_gemm(call: Call) -> Computation:
             "copy_engine": lacks or lacks_copies or partial(_copy_engine, gemm),
             "push": _lacks_push(gemm) or lacks or partial(_push, gemm),
         },
-        if_measured=("push",),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 
@@ -35,12 +35,10 @@ def choose_gemm(
     *,
     scales: str = "",
     rows: int | None = None,
-    if_measured: Sequence[str] = (),
 ) -> str:
     """One of the available ``algorithms`` for ``operation``, in which this PE computes ``c``; the same on all PEs.
 
-    Where PEs share the rows of A, each has ``rows``, but the last, which may have fewer. Those of ``if_measured`` are
-    taken only where a table has their times.
+    Where PEs share the rows of A, each has ``rows``, but the last, which may have fewer.
 
     In the CPU world, where times mean nothing, the first.
     """
@@ -60,4 +58,4 @@ def choose_gemm(
         return estimates(operation, gemm, names)
 
     case = case_of(operation, a, b, scales=scales, rows=rows)
-    return choose(comm, case, model(case.sizes), model, if_measured=if_measured)
+    return choose(comm, case, model(case.sizes), model)

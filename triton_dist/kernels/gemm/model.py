@@ -39,8 +39,13 @@ _TILED = 0.97
 _SPLIT = 9 * _US
 """What a round takes longer whose tiles are split, with what a launch takes besides its tiles."""
 _SUMMED = 0.93
-"""What part of the estimate of a ring a ring of sums for all PEs takes: 0.84 to 0.99 with 512 to 1024 rows on H200s,
-0.91 to 1.03 on H100s."""
+"""What part of the estimate of a ring a ring of sums for all of 2 PEs takes: 0.84 to 0.99 with 512 to 1024 rows on
+H200s, 0.91 to 1.03 on H100s. With 4 PEs it takes all of it."""
+_BETWEEN_TWO = 0.97
+"""What part of its estimate ``direct`` takes with 2 PEs: 0.86 to 1.05 on H200s."""
+_MANY_SUMS = 1.08
+"""How many times its estimate ``direct`` takes for a reduce-scatter of more than two rounds with 4 PEs, where rings
+are faster: 1.01 to 1.05 on H100s and H200s. No trace says why."""
 _PIECES = 1.15
 """How many times as long it takes to load up to 112 rows by pieces as all 128."""
 _MASKED = 2.85e-9
@@ -232,8 +237,17 @@ def _ring_of_chunks(gemm: Gemm) -> float:
 
 def _further_hops(gemm: Gemm) -> float:
     """Of a ring, behind the first: of many tiles others are computed meanwhile."""
-    few = gemm.m * gemm.n < 2 * _SMS * 128 * 256
-    return max(0, gemm.n_pes - 2) * _HOP if few else 0.0
+    return max(0, gemm.n_pes - 2) * _HOP if _few_tiles(gemm) else 0.0
+
+
+def _few_tiles(gemm: Gemm) -> bool:
+    """Whether a program has less than two wide ones."""
+    return gemm.m * gemm.n < 2 * _SMS * 128 * 256
+
+
+def _to_owners(gemm: Gemm, shards: int, share: float) -> float:
+    """Of ``direct``, without barriers."""
+    return (_BETWEEN_TWO if gemm.n_pes == 2 else 1) * _tile_by_tile(gemm, shards, share, columns=128)
 
 
 def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
@@ -245,11 +259,12 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
         collective.exchanged(gemm.nbytes / gemm.n_pes, gemm.n_pes),
         collective.staged(sent, barriers=1),
     )
+    many = _MANY_SUMS if gemm.n_pes > 2 and not _few_tiles(gemm) else 1
     return {
         "bulk_synchronous": gemm.local + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
         "ring": _ring_of_chunks(gemm) + _further_hops(gemm),
-        "direct": _BARRIER + _tile_by_tile(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes, columns=128),
+        "direct": _BARRIER + many * _to_owners(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
 
 
@@ -264,12 +279,13 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
         collective.exchanged(gemm.nbytes, gemm.n_pes),
         collective.exchanged_twice(gemm.nbytes / gemm.n_pes, gemm.n_pes),
     )
-    ring = _SUMMED * _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes)
+    share = 2 * (gemm.n_pes - 1) / gemm.n_pes
+    ring = (_SUMMED if gemm.n_pes == 2 else 1) * _tile_by_tile(gemm, 1, share)
     return {
         "bulk_synchronous": gemm.local + _LAUNCH + reduced,
         "fused": gemm.fused(to_all=True) + 4 * _US + sent / WIRE,
         "ring": 2 * _BARRIER + ring + _further_hops(gemm),
-        "direct": 2 * _BARRIER + _tile_by_tile(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes, columns=128),
+        "direct": 2 * _BARRIER + _to_owners(gemm, 1, share),
     }
 
 

@@ -175,14 +175,12 @@ class Computation:
         c: what this PE computes of C; ``out``, or a part of it.
         algorithms: by name, each a function that computes ``out``, or a text that says what it needs.
         passed_over: those that ``auto`` does not consider.
-        if_measured: those that it takes only where a table has their times.
     """
 
     out: torch.Tensor
     c: torch.Tensor
     algorithms: Mapping[str, Callable[[], object] | str]
     passed_over: Sequence[str] = ()
-    if_measured: Sequence[str] = ()
 
 
 def fused_gemm(
@@ -337,7 +335,7 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
         considered = [key for key in available if key not in computation.passed_over]
         algorithm = choose_gemm(
             call.comm, name, a, b, computation.c, considered,
-            scales=FORMS.get(type(call.scale), ""), rows=call.rows_of_a, if_measured=computation.if_measured,
+            scales=FORMS.get(type(call.scale), ""), rows=call.rows_of_a,
         )  # fmt: skip
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):

@@ -59,8 +59,6 @@ def computation(
         },
         # Fused, or a GEMM in front of an exchange of few bytes, loads B as fast as memory gives it.
         passed_over=tuple(on_hopper) if _is_small_m(gemm) else (),
-        # A ring keeps to fewer rows of A at a time. Which is faster depends on PEs and on how many tiles there are.
-        if_measured=("direct",),
     )
 
 
