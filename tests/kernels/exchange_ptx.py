@@ -26,7 +26,6 @@ KERNELS = {
     "reduce_scatter": (reduce_scatter_exchange, {"part": 16}),
     "two_exchanges": (all_reduce_two_exchanges, {"n": 1, "part": 16}),
     "all_gather": (all_gather_exchange, {"n": 16}),
-    "all_gather_ahead": (all_gather_exchange, {"n": 16, "lines": 1, "per_row": 1, "row_bytes": 1}),
 }
 """And what numbers of elements are a multiple of."""
 
@@ -36,16 +35,12 @@ def compiled(name: str, words: int, size: int) -> Any:
     constants: dict[str, Any] = {
         "MEAN": False, "DTYPE": tl.bfloat16, "BLOCK": 2 * words, "GROUP": group_of(words, size), "PIECE": words,
         "MEMBERS": Members(0, 1, size), "trace": None,
-        "WORDS": words, "WIDE": False, "total": None, "row": None, "THREADS": 32 * warps_of(words),
-        "ahead": None, "lines": None, "per_row": None, "row_bytes": None,
+        "WORDS": words, "WIDE": False, "total": None, "row": None,
     }  # fmt: skip
-    constants = {name: value for name, value in constants.items() if name in kernel.arg_names and name not in numbers}
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     names = kernel.arg_names
     element = "*i32" if "WORDS" in names else "*bf16"
     pointers = {"output": element, "input": element, "slots": "*i32"}
-    if "lines" in numbers:
-        pointers["ahead"] = "*bf16"
-        del constants["ahead"]
     types = dict.fromkeys(numbers, "i32") | pointers | dict.fromkeys(constants, "constexpr")
     multiples = [*pointers, *(name for name, of in numbers.items() if of == 16)]
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in multiples}

@@ -133,7 +133,6 @@ CHECKS = (
     native_new.nothing_leaks_of_new_results,
     native_steps.calls_of_several_parts_are_native,
     native_steps.functions_are_given_the_call_s_tensors,
-    native_steps.gathers_ask_for_the_weight_of_the_call,
     native_steps.operands_and_results_are_those_of_the_call,
     native_steps.copies_follow_results_and_allocations,
     native_steps.errors_in_the_middle_are_those_of_python,

@@ -108,7 +108,6 @@ NATIVE = (
     "nothing_leaks_of_new_results",
     "calls_of_several_parts_are_native",
     "functions_are_given_the_call_s_tensors",
-    "gathers_ask_for_the_weight_of_the_call",
     "operands_and_results_are_those_of_the_call",
     "copies_follow_results_and_allocations",
     "errors_in_the_middle_are_those_of_python",

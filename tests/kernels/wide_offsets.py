@@ -26,7 +26,7 @@ ARGUMENTS = {
 CONSTANTS: dict[str, Any] = {
     "MEMBERS": Members(0, 1, 4), "BLOCK": 2048, "OP": "sum", "total": None, "trace": None,
     "PER_ROUND": 2, "SLOT": 4096, "MEAN": False, "DTYPE": tl.bfloat16, "GROUP": 4, "PIECE": 1024,
-    "WORDS": 1024, "row": None, "ahead": None, "lines": None, "per_row": None, "row_bytes": None, "THREADS": 256,
+    "WORDS": 1024, "row": None,
 }  # fmt: skip
 KERNELS = {
     "all_gather": all_gather.all_gather_push,

@@ -126,30 +126,6 @@ def functions_are_given_the_call_s_tensors() -> None:
     assert done == driven(lambda: kernels.gemm_all_scatter(other, b, out, algorithm="bulk_synchronous", sm_margin=1))
 
 
-def gathers_ask_for_the_weight_of_the_call() -> None:
-    """A gather of few rows gets the address of B, wherever that lies, whoever makes the call; not of one that begins
-    elsewhere than at a multiple of 16 bytes."""
-    a, out = torch.randn(64, 2048).bfloat16(), torch.empty(128, 256).bfloat16()
-    whole = torch.randn(513, 2048).bfloat16()
-    weights = [
-        torch.randn(2048, 256).bfloat16(),
-        torch.randn(2048, 256).bfloat16(),
-        whole[:256].t(),
-        whole[256:512].t(),
-    ]
-    for b in weights:
-        call = partial(kernels.all_gather_gemm, a, b, out, algorithm="bulk_synchronous")
-        for _ in range(5):
-            call()
-            assert RECORDER.pointers()[1:3] == [a.data_ptr(), b.data_ptr()]
-        assert not launches_by_python(calls(call))
-        assert RECORDER.pointers()[1:3] == [a.data_ptr(), b.data_ptr()]
-    odd = whole.view(-1)[1 : 1 + 256 * 2048].view(2048, 256)
-    call = learnt(partial(kernels.all_gather_gemm, a, odd, out, algorithm="bulk_synchronous"), 5)
-    assert not launches_by_python(calls(call))
-    assert odd.data_ptr() not in RECORDER.pointers() and a.data_ptr() in RECORDER.pointers()
-
-
 def operands_and_results_are_those_of_the_call() -> None:
     """Wherever they lie: other memory, and views of one tensor."""
     large = symmetric(4 * 512 * 1024).view(4, 512, 1024)

@@ -39,7 +39,6 @@ from triton_dist.kernels.collectives.two_level.all_gather import all_gather as t
 from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
-from triton_dist.kernels.l2_cache import first_bytes
 from triton_dist.kernels.overlaps import is_part_of, refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
@@ -168,7 +167,6 @@ def all_gather_parts(
     *,
     algorithm: str = "auto",
     sm_margin: int = 0,
-    ahead: torch.Tensor | None = None,
     group: Any = None,
 ) -> None:
     """As :func:`all_gather`, of parts that may be shorter: each has ``part`` elements, or those that are left of
@@ -178,14 +176,11 @@ def all_gather_parts(
         output: symmetric, and with all parts.
         input: this PE's part.
         algorithm: as of :func:`all_gather`, but for ``copy_engine``; parts are of whole elements.
-        ahead: the other operand, [K, N], of a GEMM that follows, if it has ``first_bytes`` (l2_cache.py); ``exchange``
-            asks for these meanwhile.
     """
     with calling("all_gather", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
-        given = (output, input) if ahead is None else (output, input, ahead)
-        signature = prepared.signature(("all_gather_parts", part, algorithm, sm_margin), *given)
-        if prepared.repeat(signature, *given):
+        signature = prepared.signature(("all_gather_parts", part, algorithm, sm_margin), output, input)
+        if prepared.repeat(signature, output, input):
             return
         algorithm = check_collective(comm, "all_gather", algorithm, ("low_latency", "exchange", "push", "two_level"))
         limit = check_sm_margin("all_gather", sm_margin)
@@ -204,12 +199,8 @@ def all_gather_parts(
             raise ValueError(f"all_gather: {why}")
         if algorithm == "two_level":
             made: Any = gather_parts(comm, to, source, n, in_place=False, limit=limit)
-        elif algorithm == "exchange":
-            shorter = n if n * comm.n_pes > to.numel() else 0
-            first = None if ahead is None else first_bytes(ahead)
-            made = gather_exchange(comm, to, source, dtype=output.dtype, limit=limit, part=shorter, ahead=first)
         else:
-            made = ALGORITHMS[algorithm](comm, to, source, limit=limit, part=n)
+            made = _run_of(algorithm, output.dtype)(comm, to, source, limit=limit, part=n)
         prepared.keep(signature, made, *compared)
 
 

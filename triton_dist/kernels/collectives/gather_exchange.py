@@ -8,8 +8,6 @@ is for GEMM operands, where the two make no difference.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -25,7 +23,6 @@ from triton_dist.kernels.collectives.exchanged_rows import (
 from triton_dist.kernels.collectives.parts import is_wide, length_of_part, store_in_parts, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
-from triton_dist.kernels.l2_cache import FirstBytes, prefetch_lines
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
@@ -42,11 +39,11 @@ FLOATS = {
 }
 
 
-@triton.jit(do_not_specialize=["lines", "per_row", "row_bytes"])
+@triton.jit
 def all_gather_exchange(
-    output, input, ahead, slots, trace, n, total, row, lines, per_row, row_bytes,
+    output, input, slots, trace, n, total, row,
     DTYPE: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr, MEMBERS: tl.constexpr,
-    THREADS: tl.constexpr, WIDE: tl.constexpr = False,
+    WIDE: tl.constexpr = False,
 ):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
     n = widened(n, WIDE)
@@ -64,9 +61,6 @@ def all_gather_exchange(
         for first in range(0, N_PES, GROUP):
             send_words(slots, number, 0, first, words, DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, block, began)
-        if ahead is not None:  # noqa: SIM102 (without it nothing of this is compiled)
-            if block == tl.program_id(0):  # own words first, then what memory has time for until others come
-                prefetch_lines(ahead, lines, per_row, row_bytes, THREADS)
         for first in range(0, N_PES, GROUP):
             gathered = receive_words(slots, number, 0, first, trace, block, DTYPE, WORDS, GROUP, PIECE, MEMBERS)
             ranks = first + tl.arange(0, GROUP)[:, None]
@@ -97,23 +91,18 @@ def gather_exchange(
     limit: int = NO_LIMIT,
     part: int = 0,
     row: int | None = None,
-    ahead: FirstBytes | None = None,
 ) -> Launch | None:
     """Launch it, of int32 words whose elements are of ``dtype``. *Collective* the first time, for a length.
 
     Args:
         part: words of a part, where parts may be shorter; 0: as many as ``input`` has.
         row: the words of a row of matrices that lie side by side in ``output``.
-        ahead: what the next kernel loads, to ask for meanwhile.
     """
     n = part or input.numel()
     cut = cut_of(n, 1, comm.n_pes, limit)
-    warps = warps_of(cut.words)
-    first: tuple[Any, ...] = ((output, input), None) if ahead is None else ((output, input, ahead.tensor),)
-    lines = (None, None, None) if ahead is None else (ahead.lines, ahead.per_row, ahead.row_bytes)
     return launch(
-        all_gather_exchange, (cut.programs,), *first,
+        all_gather_exchange, (cut.programs,), (output, input),
         slots_of(comm, cut.size), record("all_gather, exchange", cut.programs, cut.events),
-        n, output.numel() if part else None, row, *lines, FLOATS[dtype], cut.words, cut.group, cut.piece, comm.members,
-        32 * warps, is_wide(n, cut.words), num_warps=warps,
+        n, output.numel() if part else None, row, FLOATS[dtype], cut.words, cut.group, cut.piece, comm.members,
+        is_wide(n, cut.words), num_warps=warps_of(cut.words),
     )  # fmt: skip

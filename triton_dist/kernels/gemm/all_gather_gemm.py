@@ -23,7 +23,6 @@ from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.gemm.two_level import gather_two_level, why_not_two_level
 from triton_dist.kernels.gemm.workspaces import gathered_rows, gathered_scales
-from triton_dist.kernels.l2_cache import first_bytes
 from triton_dist.kernels.prepared import Launch, Nested, Part, Step, steps
 from triton_dist.kernels.shards import shard_of, wrong_shard
 
@@ -41,8 +40,6 @@ __all__ = [
 ]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine", "push")
-_ROWS_BEHIND_B = 256
-"""Up to so many rows of A a GEMM loads B for longer than it computes, so the gather asks for the first of B."""
 
 
 @fused_gemm((*ALGORITHMS, "two_level"), gathers=True, symmetric_result=False)
@@ -135,8 +132,8 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     gathered = _gathered(comm, gemm.a, gemm.c.shape[0])
     scale: Any = gemm.scale
     gather = _gathers_to(gathered, gemm)
-    parts: list[Part] = [(Nested(gather, (gathered,)), lambda call: (call.a, call.b))]
-    gather(gemm.a, gemm.b)
+    parts: list[Part] = [(Nested(gather, (gathered,)), lambda call: (call.a,))]
+    gather(gemm.a)
     if (gathered_scales := _gathered_scales(gemm)) is not None:
         gather_scales = _gathers_to(gathered_scales, gemm)
         parts.append((Nested(gather_scales, (gathered_scales,)), lambda call: (call.scale.a,)))
@@ -146,25 +143,21 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     return steps(*parts, (multiplied, lambda call: call._replace(a=gathered)))
 
 
-def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[..., None]:
-    """What gathers matrices whose rows are shards of those of ``gathered``. Of few rows, which may come with B, it asks
-    for that meanwhile."""
+def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tensor], None]:
+    """What gathers matrices whose rows are shards of those of ``gathered``."""
     comm, sm_margin, own = gemm.comm, gemm.sm_margin, gemm.a.shape[0]
     part = gemm.each * gathered.shape[1]
     algorithm = operand_algorithm(comm, gathered.dtype, part * gathered.element_size(), gathered.nbytes, sm_margin)
-    is_few = algorithm == "exchange" and gathered.shape[0] <= _ROWS_BEHIND_B
-    asks = is_few and first_bytes(gemm.b) is not None  # which may differ between PEs
 
-    def gather(a: torch.Tensor, b: torch.Tensor | None = None) -> None:
+    def gather(a: torch.Tensor) -> None:
         all_gather(gathered, in_words(a.contiguous()), algorithm=algorithm, sm_margin=sm_margin, group=comm)
 
-    def gather_shards(a: torch.Tensor, b: torch.Tensor | None = None) -> None:
+    def gather_shards(a: torch.Tensor) -> None:
         # Scales of one row that only PE 0 has may come on all PEs.
         shard = in_words(a[:own].contiguous())
-        ahead = b if asks else None
-        all_gather_parts(gathered, shard, part, algorithm=algorithm, sm_margin=sm_margin, ahead=ahead, group=comm)
+        all_gather_parts(gathered, shard, part, algorithm=algorithm, sm_margin=sm_margin, group=comm)
 
-    return gather_shards if is_few or gathered.shape[0] < gemm.each * comm.n_pes else gather
+    return gather if gathered.shape[0] == gemm.each * comm.n_pes else gather_shards
 
 
 def _copy_engine(gemm: Operands) -> Sequence[Step] | None:

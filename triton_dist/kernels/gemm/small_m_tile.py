@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 import triton_dist
+from triton_dist.kernels.dependent_launch import PREFETCHED, prefetch
 from triton_dist.kernels.device import gpu
-from triton_dist.kernels.l2_cache import PREFETCHED, prefetch
 
 __all__ = ["Cut", "ahead_of", "by_tma", "multiply", "prefetch_tile", "store_tile", "tile_operands"]
 
