@@ -34,8 +34,6 @@ _BEYOND = 2.0
 """How many times the last first size, or what part of the first, takes that one's times."""
 _APART = 1.0
 """How far the other sizes may be from those that were measured: by the sum of the logarithms to the base 2."""
-_TRUSTED = 0.3
-"""What part of what a model errs at sizes that were measured counts beside them (docs/decisions/0104)."""
 
 
 _Point = tuple[int, Mapping[str, float]]
@@ -69,10 +67,15 @@ class Entry(NamedTuple):
 
 class Table:
     """Measured times on ``n_pes`` GPUs of the model ``gpu``, as PyTorch names it. Of a case that occurs twice the last
-    counts."""
+    counts.
 
-    def __init__(self, gpu: str, n_pes: int, entries: Iterable[Entry] = ()) -> None:
-        self.gpu, self.n_pes = gpu, n_pes
+    Args:
+        trusted: what part of what a model errs at sizes that were measured counts beside them. All of it, unless the
+            model was made for such GPUs.
+    """
+
+    def __init__(self, gpu: str, n_pes: int, entries: Iterable[Entry] = (), *, trusted: float = 1.0) -> None:
+        self.gpu, self.n_pes, self.trusted = gpu, n_pes, trusted
         self.entries = {entry.case: entry.times for entry in entries}
         self._curves: dict[tuple[str, str], dict[tuple[int, ...], list[_Point]]] = {}
         for (operation, dtype, (first, *others)), times in sorted(self.entries.items(), key=lambda entry: entry[0]):
@@ -97,7 +100,7 @@ class Table:
             part = (first - low) / (high - low) if high > low else 0.0
             if model is None:
                 return {name: at_low[name] + part * (at_high[name] - at_low[name]) for name in algorithms}
-            weight = _TRUSTED * (1 - distance / _APART)
+            weight = self.trusted * (1 - distance / _APART)
             here = model(case.sizes)
             below, above = _errors(at_low, model((low, *sizes))), _errors(at_high, model((high, *sizes)))
             return {
@@ -110,7 +113,7 @@ class Table:
         """This table with ``entries`` in the place of those of the same cases."""
         merged = self.entries | {entry.case: entry.times for entry in entries}
         newest = list(merged.items())[-_ENTRIES:]
-        return Table(self.gpu, self.n_pes, [Entry(case, times) for case, times in newest])
+        return Table(self.gpu, self.n_pes, [Entry(case, times) for case, times in newest], trusted=self.trusted)
 
 
 def _distance(sizes: Sequence[int], others: Sequence[int]) -> float:
