@@ -10,7 +10,6 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,13 +22,15 @@ from hypothesis import strategies as st
 
 from triton_dist.decoding import DecodingError
 from triton_dist.kernels.choice import agreement, files
-from triton_dist.kernels.choice.choose import Choices, choose
-from triton_dist.kernels.choice.tables import Case, Entry, Table, decoded, encoded
+from triton_dist.kernels.choice.choose import Choices, choose, choose_by_model
+from triton_dist.kernels.choice.tables import Case, Entry, Model, Table, decoded, encoded
 from triton_dist.kernels.collectives import model as collective
+from triton_dist.kernels.gemm import choice as gemm_choice
 from triton_dist.kernels.gemm import model as gemm
 from triton_dist.kernels.gemm.choice import case_of
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
+from triton_dist.kernels.gemm.hopper import launch as hopper_launch
 from triton_dist.kernels.norm import model as norm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,8 +104,8 @@ def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
             continue
         case, times = choice_tables.case_of(entry["title"], n_pes), _considered(times)
         for tables, most in (((files.shipped(gpu, n_pes),), 1.0), ((), WITHOUT_TABLE[gpu])):
-            best, estimates = min(times.values()), _model(case, n_pes, list(times))
-            chosen = choose(communicator(*tables), case, estimates)
+            best = min(times.values())
+            chosen = choose_by_model(communicator(*tables), case, list(times), _model_of(case, n_pes, list(times)))
             # A peer may be faster than all of ours, or than what the model takes where nothing was measured.
             behind_no_peer = max(best, min(peers)) if tables else most * best
             assert times[chosen] <= min(behind_no_peer, max(most, 1.05) * best), (case, chosen, timings)
@@ -174,7 +175,7 @@ def test_at_other_sizes_the_model_counts_with_a_part_of_its_error_where_times_ar
         assert known.times(between, ["x", "y"], model) == pytest.approx(of_between)
         assert known.times(wider._replace(sizes=(128, 1024)), ["x", "y"], model) == {"x": 1.0, "y": 2.0}
     assert choose(communicator(found), wider, {"x": 0.0, "y": 0.0}) == "x"
-    assert choose(communicator(found), wider, {"x": 0.0, "y": 0.0}, model) == "y"
+    assert choose_by_model(communicator(found), wider, ["x", "y"], model) == "y"
 
 
 def test_of_a_layer_that_no_table_knows_nearly_the_fastest_is_taken() -> None:
@@ -183,10 +184,8 @@ def test_of_a_layer_that_no_table_knows_nearly_the_fastest_is_taken() -> None:
     assert not any(name in files_ for files_ in choice_tables.SOURCES.values())
     for entry in choice_tables.entries_of(json.loads((choice_tables.RESULTS / name).read_text()), 2):
         times = _considered(dict(entry.times))
-        model = partial(
-            lambda case, names, sizes: _model(case._replace(sizes=sizes), 2, names), entry.case, list(times)
-        )
-        chosen = choose(communicator(SHIPPED[2]), entry.case, model(entry.case.sizes), model)
+        model = _model_of(entry.case, 2, list(times))
+        chosen = choose_by_model(communicator(SHIPPED[2]), entry.case, list(times), model)
         lost.append(times[chosen] / min(times.values()))
     assert len(lost) == 27 and max(lost) < 1.04 and sum(lost) / len(lost) < 1.01, (max(lost), sum(lost) / len(lost))
 
@@ -204,11 +203,49 @@ def test_of_rows_that_were_not_measured_nearly_the_fastest_is_taken(gpu: str, n_
         times = _considered(times)
         shipped = [Entry(other, known[other]) for other in known if other != case]
         others = Table(gpu, n_pes, shipped, trusted=files.shipped(gpu, n_pes).trusted)
-        model = partial(lambda case, names, sizes: _model(case._replace(sizes=sizes), n_pes, names), case, list(times))
-        chosen = choose(communicator(others), case, model(case.sizes), model)
+        chosen = choose_by_model(communicator(others), case, list(times), _model_of(case, n_pes, list(times)))
         lost.setdefault(case.operation, []).append(times[chosen] / min(times.values()))
     for operation, of in lost.items():
         assert sum(of) / len(of) < 1.025 and max(of) < 1.15, (operation, max(of), sum(of) / len(of))
+
+
+@pytest.mark.parametrize("operation", ["all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"])
+def test_gemms_are_chosen_by_the_model_of_the_rows_that_were_measured(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``choose_gemm`` gives its model other rows, too, of all PEs where these share the rows of A."""
+    n_pes, n, k = 4, 5120, 4352
+    monkeypatch.setattr(gemm_choice.triton_dist, "kind", lambda: "gpu")
+    monkeypatch.setattr(hopper_launch, "fits", lambda *_: True)
+    tuned = Table(GPU, n_pes, map(Entry._make, SHIPPED[n_pes].entries.items()))
+    taken = set()
+    for m in range(200, 8192, 312):
+        comm = communicator(tuned)
+        comm.n_pes, comm.grid = n_pes, SimpleNamespace(hosts=1)
+        rows = m // n_pes if operation == "all_gather_gemm" else m
+        a, b, c = (torch.empty(*shape, dtype=torch.bfloat16, device="meta") for shape in ((rows, k), (k, n), (m, n)))
+        names = [
+            "bulk_synchronous",
+            *(["copy_engine", "push"] if operation == "all_gather_gemm" else ["ring", "direct"]),
+        ]
+        case = case_of(operation, a, b)
+        chosen = choose_by_model(communicator(tuned), case, names, _model_of(case, n_pes, names))
+        assert gemm_choice.choose_gemm(comm, operation, a, b, c, names) == chosen, m
+        taken.add(chosen)
+    assert len(taken) > 1
+
+
+def test_a_model_is_asked_once_for_measured_sizes() -> None:
+    comm = communicator(table(*(("f", (rows, 1024), {"x": 1.0, "y": 2.0}) for rows in (128, 1024))))
+    asked: list[tuple[int, ...]] = []
+
+    def model(sizes: tuple[int, ...]) -> dict[str, float]:
+        asked.append(sizes)
+        return {"x": 1e-6, "y": 2e-6}
+
+    for rows in (256, 300, 300, 512):
+        choose_by_model(comm, Case("f", "bfloat16", (rows, 1024)), ["x", "y"], model)
+    assert sorted(asked) == [(rows, 1024) for rows in (128, 256, 300, 512, 1024)]
 
 
 def test_the_stored_table_comes_first() -> None:
@@ -425,6 +462,10 @@ def _model(case: Case, n_pes: int, algorithms: list[str]) -> dict[str, float]:
     m_of_c = m * n_pes if case.operation == "all_gather_gemm" else m
     described = gemm.Gemm(m_of_c, n, k, torch.bfloat16, torch.bfloat16, n_pes, hopper=True)
     return gemm.estimates(case.operation, described, algorithms)
+
+
+def _model_of(case: Case, n_pes: int, algorithms: list[str]) -> Model:
+    return lambda sizes: _model(case._replace(sizes=sizes), n_pes, algorithms)
 
 
 @pytest.mark.parametrize("n_pes", SHIPPED)

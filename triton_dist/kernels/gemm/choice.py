@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 import triton_dist
-from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.choose import choose_by_model
 from triton_dist.kernels.choice.tables import Case
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.model import Gemm, estimates
@@ -48,14 +48,15 @@ def choose_gemm(
     if triton_dist.kind() == "cpu" or len(names) == 1:
         return names[0]
     m = max(a.shape[0], c.shape[0])  # PEs that share rows of A compute all rows of C, and of A if they share those of C
+    case = case_of(operation, a, b, scales=scales, rows=rows)
+    shards = comm.n_pes if operation == "all_gather_gemm" else 1
     within = comm if comm.grid.hosts == 1 or operation == "local_gemm" else comm.within_host
     hopper = fits(within, a, b, c)
 
     def model(sizes: tuple[int, ...]) -> dict[str, float]:
-        """Of as many rows, and other N and K."""
-        _, n, k = sizes
-        gemm = Gemm(m, n, k, a.dtype, c.dtype, comm.n_pes, hopper, scales, comm.grid.hosts)
+        first, n, k = sizes
+        computed = m if first == case.sizes[0] else first * shards
+        gemm = Gemm(computed, n, k, a.dtype, c.dtype, comm.n_pes, hopper, scales, comm.grid.hosts)
         return estimates(operation, gemm, names)
 
-    case = case_of(operation, a, b, scales=scales, rows=rows)
-    return choose(comm, case, model(case.sizes), model)
+    return choose_by_model(comm, case, names, model)

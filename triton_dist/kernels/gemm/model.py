@@ -227,7 +227,8 @@ def _tile_by_tile(gemm: Gemm, shards: int, share: float, columns: int = 256) -> 
     sent = padded.nbytes * share / WIRE
     # Nothing hides how long the first round of tiles is computed, nor how long the last is sent: of few tiles, all.
     rounds = max(1.0, padded.m * padded.n / (_SMS * 128 * columns))
-    return max(padded.ours + sent / rounds, sent + padded.ours / rounds)
+    computed = padded.ours
+    return max(computed + sent / rounds, sent + computed / rounds)
 
 
 def _ring_of_chunks(gemm: Gemm) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 import triton_dist
-from triton_dist.kernels.choice.choose import choose as fastest
+from triton_dist.kernels.choice.choose import choose_by_model
 from triton_dist.kernels.choice.tables import Case
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.norm.arguments import LONGEST, fits
@@ -51,7 +51,7 @@ def choose(
             count, columns = sizes
             return estimates(function, count, columns, x.element_size(), comm.n_pes, possible)
 
-        algorithm = fastest(comm, case, model(case.sizes), model)
+        algorithm = choose_by_model(comm, case, tuple(possible), model)
     if algorithm not in possible:
         raise ValueError(
             f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"
