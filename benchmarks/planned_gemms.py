@@ -22,13 +22,14 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from triton_dist.kernels.gemm.config import Config, block_k, choose, ring_rows
+from triton_dist.kernels.gemm.config import Config, block_k, ring_rows
 from triton_dist.kernels.gemm.hopper import gemm_all_scatter, ring
 from triton_dist.kernels.gemm.hopper.all_gather_gemm import arrival_schedule
 from triton_dist.kernels.gemm.hopper.launch import grouped_schedule
 from triton_dist.kernels.gemm.hopper.pacing import FLOPS_PER_CYCLE, pacing_of, piece_of
 from triton_dist.kernels.gemm.hopper.store import IN_FLIGHT, Pacing
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.tile_sizes import choose
 from triton_dist.model.machine import Machine
 from triton_dist.model.nodes import Action, Launch, Node
 from triton_dist.model.planned import PlannedGraph

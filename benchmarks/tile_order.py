@@ -32,9 +32,10 @@ import triton_dist
 from triton_dist import World, kernels
 from triton_dist.kernels.communicator import Communicator, communicator_of
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.tile_sizes import choose
 from triton_dist.kernels.gemm.workspaces import gathered_rows
 from triton_dist.kernels.tile_order import chip, group_rows, loaded_bytes
 

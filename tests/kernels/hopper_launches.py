@@ -21,7 +21,7 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 
 from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
-from triton_dist.kernels.gemm.config import LARGE, choose, ring_rows
+from triton_dist.kernels.gemm.config import LARGE, ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import (
@@ -39,6 +39,7 @@ from triton_dist.kernels.gemm.hopper import (
     memory,
 )
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.gemm.tile_sizes import choose
 from triton_dist.kernels.shards import each_of, shard_of
 
 GATHERING = all_gather_gemm, all_gather_gemm_push

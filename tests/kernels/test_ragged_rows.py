@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import LARGE, choose, ring_rows
+from triton_dist.kernels.gemm.config import LARGE, ring_rows
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
@@ -42,6 +42,7 @@ from triton_dist.kernels.gemm.hopper.direct import (
 from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES
 from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule, grouped
+from triton_dist.kernels.gemm.tile_sizes import choose
 from triton_dist.kernels.shards import each_of, shard_of
 
 ROWS = (

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 
+from triton_dist.kernels.rates import COPY_ENGINE, PULL, STORES
+
 __all__ = ["copy_engine", "direct", "exchanged", "exchanged_twice", "low_latency", "pulled", "staged"]
 
 _US = 1e-6
-_WIRE = 350e9  # bytes/s that stores of a kernel send
-_PULL = 320e9  # bytes/s where loads from peers take part
-_COPY_ENGINE = 385e9
 
 
 def low_latency(nbytes: float, hops: int = 1) -> float:
     """Seconds to send ``nbytes`` from each PE by the LL protocol, ``hops`` exchanges one after the other."""
-    return (1.3 + 2.1 * hops) * _US + 2 * nbytes / _WIRE
+    return (1.3 + 2.1 * hops) * _US + 2 * nbytes / STORES
 
 
 def exchanged(nbytes: float, n_pes: int) -> float:
@@ -29,7 +28,7 @@ def exchanged(nbytes: float, n_pes: int) -> float:
     2560 KiB: 12.1, 18.4 and 33.8.
     """
     rounds = max(1, math.ceil(nbytes / min(4 << 20, (8 << 20) / n_pes)))
-    return (3.6 + 1.3 * (rounds - 1)) * _US + nbytes * (n_pes - 1) / _PULL
+    return (3.6 + 1.3 * (rounds - 1)) * _US + nbytes * (n_pes - 1) / PULL
 
 
 def exchanged_twice(nbytes: float, n_pes: int) -> float:
@@ -40,24 +39,24 @@ def exchanged_twice(nbytes: float, n_pes: int) -> float:
     and 14.6; on 4 H200s, with up to 1024 programs, of 2.5, 4, 5 and 8 MiB 17.9, 24.8, 29.9 and 47.7.
     """
     rounds = max(1, math.ceil(nbytes / min(2 << 20, (8 << 20) / n_pes)))
-    return (3.6 + 1.5 + 2.6 * (rounds - 1)) * _US + 2 * nbytes * (n_pes - 1) / _PULL
+    return (3.6 + 1.5 + 2.6 * (rounds - 1)) * _US + 2 * nbytes * (n_pes - 1) / PULL
 
 
 def direct(nbytes: float) -> float:
     """Seconds for a barrier, ``nbytes`` sent from each PE straight to their destination, and a barrier."""
-    return 7 * _US + nbytes / _WIRE
+    return 7 * _US + nbytes / STORES
 
 
 def pulled(nbytes: float) -> float:
     """Seconds for a barrier, ``nbytes`` loaded and sent together, and a barrier."""
-    return 7 * _US + nbytes / _PULL
+    return 7 * _US + nbytes / PULL
 
 
 def staged(nbytes: float, barriers: int) -> float:
     """Seconds to send ``nbytes`` from each PE through staging memory, which takes so many barriers."""
-    return (2.2 + 2.7 * barriers) * _US + nbytes / _WIRE
+    return (2.2 + 2.7 * barriers) * _US + nbytes / STORES
 
 
 def copy_engine(nbytes: float, copies: int) -> float:
     """Seconds for a barrier, ``nbytes`` sent by the copy engine in so many copies, and a barrier."""
-    return (20 + 5 * copies) * _US + nbytes / _COPY_ENGINE
+    return (20 + 5 * copies) * _US + nbytes / COPY_ENGINE

@@ -14,13 +14,13 @@ from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_pa
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import ROUNDS_OF_LARGE, choose
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
+from triton_dist.kernels.gemm.tile_sizes import ROUNDS_OF_LARGE, choose
 from triton_dist.kernels.gemm.two_level import gather_two_level, why_not_two_level
 from triton_dist.kernels.gemm.workspaces import gathered_rows, gathered_scales
 from triton_dist.kernels.prepared import Launch, Nested, Part, Step, steps

@@ -1,29 +1,16 @@
-"""Tile sizes, chosen by shape, from measurements on an H100, with rates of an H200."""
+"""Sizes of tiles, and what follows from one; tile_sizes.py chooses."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import triton
 
-from triton_dist.kernels.gemm.schedule import rounds
+from triton_dist.kernels.rates import flops
 from triton_dist.kernels.tile_order import chip, group_rows
 
-__all__ = [
-    "K_BYTES",
-    "LARGE",
-    "NVLINK_RATE",
-    "ROUNDS_OF_LARGE",
-    "WIDE",
-    "WIRE",
-    "Config",
-    "block_k",
-    "choose",
-    "flops",
-    "ring_rows",
-]
+__all__ = ["FLAT", "FLAT_NARROW", "K_BYTES", "LARGE", "NARROW", "WIDE", "Config", "block_k", "ring_rows"]
 
 K_BYTES = 128
 """Of a row of A in a block along K: as many as the lines of shared memory that TMA and the tensor cores share."""
@@ -85,22 +72,6 @@ NARROW = Config(128, 64, 6, 2, rate=0.78)
 FLAT = Config(64, 128, 6, 1)
 FLAT_NARROW = Config(64, 64, 8, 1)
 
-NVLINK_RATE = 320e9
-"""Bytes a second that NVLink takes of programs that also compute without slowing their loads by more than a few
-percent, on an H200. Programs that only send reach 10 to 15 % more."""
-WIRE = 365e9
-FLOPS = 700e12
-"""What an H200's processors send (bytes) and compute (with 16-bit floats) in a second: from measurements. They decide
-only which way is taken, or tried, for a shape."""
-
-ROUNDS_OF_LARGE = 5
-"""Of how many rounds tiles of 128 columns may be, where PEs exchange data meanwhile."""
-
-_BY_ITSELF = 0.66
-_SPLITTING, _ADDING = 2e-6, 3.2e-6
-"""The share of its time in a full round that a tile takes by itself; and the seconds that a round takes longer whose
-tiles, of 128 columns, are split, and for each step of the tree that adds their parts (docs/decisions/0123)."""
-
 
 def ring_rows(rows: int, shards: int) -> int:
     """Rows that a ring computes for so many of C, of which each of as many ``shards`` is padded to whole tiles.
@@ -113,66 +84,3 @@ def ring_rows(rows: int, shards: int) -> int:
 def block_k(dtype: torch.dtype) -> int:
     """Elements along K in a block."""
     return K_BYTES // dtype.itemsize
-
-
-def flops(dtype: torch.dtype) -> float:
-    """What is computed with operands of this dtype in a second, if it is twice as much for half as many bits."""
-    return FLOPS * 2 / dtype.itemsize
-
-
-def choose(
-    a: torch.Tensor,
-    c: torch.Tensor,
-    programs: int,
-    *,
-    peers: int = 0,
-    fold: int = 1,
-    of_blocks: bool = False,
-    rounds_of_large: float = ROUNDS_OF_LARGE,
-) -> Config:
-    """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
-
-    Where all tiles fit into one round, the GEMM waits for B to come from memory, and what counts is that all
-    programs fetch some of it. Else larger tiles compute a little more with the same power; and smaller ones leave
-    fewer programs idle, and less to be sent, in the end.
-
-    Args:
-        peers: to how many PEs C is sent, tile by tile.
-        fold: how many columns of B make one of C.
-        of_blocks: whether scales are of blocks. Then a step's sums take registers, too, and a wide tile's do not fit.
-        rounds_of_large: of how many rounds tiles of 128 columns may be. They load 1.5 times as much as wide ones from
-            the L2 cache, and of many rounds what arrives from peers and is sent to them is in the way of these loads.
-    """
-    rows, columns = c.shape[0], c.shape[1] * fold
-    tall = rows > 64
-    wide = LARGE if tall else FLAT
-    tiles = triton.cdiv(rows, wide.block_m) * triton.cdiv(columns, wide.block_n)
-    few = tiles * 2 <= programs
-    if few and (rows <= LARGE.block_m or tiles * 3 <= programs):
-        return replace(NARROW if tall else FLAT_NARROW, fold=fold, of_blocks=of_blocks)
-    if not tall:
-        return replace(FLAT, fold=fold, of_blocks=of_blocks)
-    sizes: tuple[Config, ...]
-    if few:
-        sizes = NARROW, LARGE
-    elif of_blocks:
-        sizes = (LARGE,)
-    else:
-        sizes = (WIDE,) if tiles > rounds_of_large * programs else (LARGE, WIDE)
-    possible = [replace(config, fold=fold, of_blocks=of_blocks) for config in sizes]
-    return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
-
-
-def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, peers: int) -> float:
-    """About how long ``programs`` compute c = a · b and send it to ``peers``."""
-    rows, columns = config.tiles(c)
-    area = config.block_m * config.block_n
-    tile = config.round_seconds(a.shape[1], a.dtype, programs)
-    sent = area / config.fold * c.element_size() * peers / WIRE
-    computed = arrived = 0.0
-    for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):
-        computed += tile / parts * (_BY_ITSELF + (1 - _BY_ITSELF) * count * parts / programs)
-        if parts > 1:
-            computed += (_SPLITTING + _ADDING * math.ceil(math.log2(parts))) * config.block_n / LARGE.block_n
-        arrived = max(arrived, computed) + count * sent
-    return arrived

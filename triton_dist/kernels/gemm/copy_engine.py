@@ -22,11 +22,12 @@ import triton
 from triton_dist.kernels import prepared
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import WIRE, choose
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
+from triton_dist.kernels.gemm.tile_sizes import choose
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_work import StreamWork, copy_rows, give, take
+from triton_dist.kernels.rates import WIRE
 from triton_dist.stream_operations import Operation
 
 if TYPE_CHECKING:

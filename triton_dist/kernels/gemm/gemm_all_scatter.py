@@ -19,7 +19,6 @@ from triton_dist.kernels.collectives.gather_exchange import gather_exchange
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
-from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine, send_by_copy_engine
 from triton_dist.kernels.gemm.few_columns import few_columns, side_by_side_algorithm
 from triton_dist.kernels.gemm.fp8 import FP8
@@ -31,6 +30,7 @@ from triton_dist.kernels.prepared import Launch, Step, nothing, steps
 from triton_dist.kernels.protocols.ll import block_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
+from triton_dist.kernels.rates import WIRE, flops
 
 __all__ = ["ALGORITHMS", "HOPPER_ALGORITHMS", "gemm_all_scatter"]
 

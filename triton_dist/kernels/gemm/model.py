@@ -14,9 +14,11 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.collectives import model as collective
-from triton_dist.kernels.gemm.config import NVLINK_RATE, WIDE, WIRE, choose, flops, ring_rows
+from triton_dist.kernels.gemm.config import WIDE, ring_rows
 from triton_dist.kernels.gemm.few_columns import FEW_BYTES
 from triton_dist.kernels.gemm.schedule import rounds
+from triton_dist.kernels.gemm.tile_sizes import choose
+from triton_dist.kernels.rates import NVLINK_RATE, WIRE, flops
 from triton_dist.kernels.shards import each_of
 
 __all__ = ["Gemm", "estimates"]
@@ -35,7 +37,7 @@ its own, in which the other group multiplies. The choice hardly depends on it, s
 _PORTABLE = 1.5
 """How many times as long as a Hopper kernel a portable one computes."""
 _TILED = 0.97
-"""What part of the time that its tiles take by the rates of config.py a Hopper kernel takes."""
+"""What part of the time that its tiles take by the rates of rates.py a Hopper kernel takes."""
 _SPLIT = 9 * _US
 """What a round takes longer whose tiles are split, with what a launch takes besides its tiles."""
 _SUMMED = 0.93

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from triton_dist.kernels.collectives import model as collective
+from triton_dist.kernels.rates import STORES
 
 __all__ = ["estimates"]
 
@@ -18,7 +19,6 @@ _US = 1e-6
 _FIRST = 3.4 * _US
 _ROUND = 1.3 * _US
 """Of one exchange of rows, the first and a later one: that of a message, and of reducing and normalising a row."""
-_WIRE = 350e9
 _MEMORY = 3.0e12
 _PROGRAMS = 64
 _LAUNCH = 2 * _US
@@ -45,8 +45,8 @@ def estimates(
     each = -(-rows // n_pes)
     of_all = {
         "all_reduce_norm": lambda: {
-            "one_shot": _LAUNCH + rounds(rows) + gathered / _WIRE,
-            "two_shot": _LAUNCH + 2 * rounds(each) + 2 * share / _WIRE,
+            "one_shot": _LAUNCH + rounds(rows) + gathered / STORES,
+            "two_shot": _LAUNCH + 2 * rounds(each) + 2 * share / STORES,
             "unfused": local(rows)
             + min(
                 collective.low_latency(gathered),
@@ -56,11 +56,11 @@ def estimates(
             ),
         },
         "reduce_scatter_norm": lambda: {
-            "fused": _LAUNCH + rounds(each) + share / _WIRE,
+            "fused": _LAUNCH + rounds(each) + share / STORES,
             "unfused": local(each) + min(collective.staged(share, 1), collective.low_latency(share)),
         },
         "norm_all_gather": lambda: {
-            "fused": _LAUNCH + rounds(rows) + gathered / _WIRE,
+            "fused": _LAUNCH + rounds(rows) + gathered / STORES,
             # The gathered rows are copied out of workspace.
             "unfused": local(rows)
             + min(collective.low_latency(gathered), collective.direct(gathered))

@@ -24,7 +24,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.config import K_BYTES, NVLINK_RATE, Config, block_k
+from triton_dist.kernels.gemm.config import K_BYTES, Config, block_k
 from triton_dist.kernels.gemm.hopper import all_gather_gemm, tma
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
@@ -52,6 +52,7 @@ from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, 
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, Second, launch
+from triton_dist.kernels.rates import NVLINK_RATE
 from triton_dist.kernels.shards import shard_of
 
 __all__ = ["all_gather_gemm_push_kernel", "make_plan", "run"]

@@ -13,7 +13,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import is_hopper
-from triton_dist.kernels.gemm.config import ROUNDS_OF_LARGE, Config, block_k, choose
+from triton_dist.kernels.gemm.config import Config, block_k
 from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import trace_events
 from triton_dist.kernels.gemm.hopper.block_scales import BlockFactors
@@ -28,6 +28,7 @@ from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.tile_sizes import ROUNDS_OF_LARGE, choose
 from triton_dist.kernels.tracing.recorder import Event, claim
 from triton_dist.world.current import current_world
 

@@ -7,8 +7,9 @@ the next tile and keep all programs of a GPU within what NVLink takes. Figures a
 
 from __future__ import annotations
 
-from triton_dist.kernels.gemm.config import K_BYTES, NVLINK_RATE, Config
+from triton_dist.kernels.gemm.config import K_BYTES, Config
 from triton_dist.kernels.gemm.hopper.store import Pacing
+from triton_dist.kernels.rates import NVLINK_RATE
 
 __all__ = ["FLOPS_PER_CYCLE", "PIECE", "pacing_of", "piece_of"]
 
