@@ -1,5 +1,5 @@
 """Compiles a small-M GEMM for an H200 that need not be there: ``small_m_ptx.py ROWS FILE [traced] [finished]
-[dependent]``.
+[dependent] [bands]``.
 
 Writes its PTX to FILE and prints how many blocks are on their way at a time, and the bytes of shared memory.
 """
@@ -17,19 +17,21 @@ from triton.compiler import ASTSource
 from triton_dist.compiler import transport
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.small_m import cut_for, gemm_small_m, stages_for
+from triton_dist.kernels.gemm.small_m import MAX_BANDS, cut_for, gemm_small_m, stages_for
 from triton_dist.kernels.gemm.small_m_tile import ahead_of
 
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 
 
-def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool) -> None:
-    cut = cut_for(rows, 8192, 2, PROGRAMS)
+def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool, bands: bool) -> None:
+    count = MAX_BANDS if bands else 1
+    cut = cut_for(rows, 8192, 2, PROGRAMS, count)
     stages = stages_for(rows, cut, 2, SHARED // 2 - 1024 if dependent else SHARED)
     constants: dict[str, Any] = {
         "TO_ALL": True, "MEMBERS": (0, 1, N_PES), "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
         "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": True, "B_TMA": True,
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1, "DEPENDENT": dependent,
+        "BANDS": count,
         "AHEAD": ahead_of(8192 // cut.block_n, cut.block_n, 8192, 2) if dependent else 0,
     } | ({} if traced else {"trace": None})  # fmt: skip
     types = dict.fromkeys(gemm_small_m.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
@@ -57,5 +59,5 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool
 
 
 if __name__ == "__main__":
-    wanted = {name: name in sys.argv for name in ("traced", "finished", "dependent")}
+    wanted = {name: name in sys.argv for name in ("traced", "finished", "dependent", "bands")}
     main(int(sys.argv[1]), Path(sys.argv[2]), **wanted)

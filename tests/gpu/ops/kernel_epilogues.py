@@ -53,7 +53,7 @@ def hopper_takes(algorithm: str, operands: torch.dtype, rows: int, columns: int,
     if not GPU:
         return False
     aligned = columns * 2 % 16 == 0 and inner * operands.itemsize % 16 == 0 and (lines or operands != E4M3)
-    return aligned and (rows % 128 == 0 or algorithm in HOPPER)
+    return aligned and (rows % 128 == 0 or algorithm in (*HOPPER, "direct"))
 
 
 def expect(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: torch.Tensor, what: str) -> None:
@@ -130,7 +130,7 @@ def sums_with_bias_and_residual(world: World) -> None:
         bias = fractions(n, seed=5, dtype=torch.float32, world=world)
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
         for algorithm in usable(*REDUCE, "two_level", "auto"):
-            if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+            if algorithm in ("ring", "direct") and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                 continue
             if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
                 continue
@@ -232,7 +232,7 @@ def sums_with_activations(world: World) -> None:
         activation = "gelu" if lines else "silu"
         exact = REFERENCES[activation](total) + residual.double()
         for algorithm in usable(*REDUCE, "two_level", "auto"):
-            if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+            if algorithm in ("ring", "direct") and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                 continue
             if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
                 continue

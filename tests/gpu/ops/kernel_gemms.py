@@ -18,7 +18,7 @@ from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
 from triton_dist.kernels.gemm.operation import BETWEEN_HOSTS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
-from triton_dist.kernels.gemm.small_m import fits_small_m
+from triton_dist.kernels.gemm.small_m import fits_bands, fits_small_m
 from triton_dist.kernels.shards import each_of, shard_of
 
 
@@ -126,6 +126,25 @@ def gemm_reduce_patterns(world: World) -> None:
                 reduce = partial(kernels.gemm_all_reduce, a, factor, whole, algorithm=algorithm)
                 again_and_in_graphs(reduce, whole, expected)
         triton_dist.free(whole)
+
+
+@check(gpu_only=True)
+def sums_of_rows_in_bands(world: World) -> None:
+    """``fused``, of more rows than a tile has, in one round of programs and several."""
+    for m, n, k, dtype in (
+        (129, 1160, 512, torch.bfloat16),
+        (256, 5120, 264, torch.bfloat16),
+        (300, 641, 333, torch.float16),  # no multiple of anything
+        (512, 9000, 328, torch.float16),  # several tiles for some programs of an H200
+    ):
+        if not fits_bands(m, world.n_pes):
+            continue
+        operands = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
+        expected = torch.stack([a.float() @ b.float() for a, b in operands]).sum(0).to(dtype).float()
+        a, b = operands[world.pe]
+        out = torch.empty(m, n, dtype=dtype, device=world.device)
+        for given in (b, by_columns(b)):
+            again_and_in_graphs(partial(kernels.gemm_all_reduce, a, given, out, algorithm="fused"), out, expected)
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)

@@ -13,7 +13,7 @@ from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, by_owners, by_ring, computation
-from triton_dist.kernels.gemm.small_m import fits_small_m
+from triton_dist.kernels.gemm.small_m import fits_bands, fits_small_m
 from triton_dist.kernels.prepared import Launch, Step
 
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
@@ -32,7 +32,8 @@ def gemm_all_reduce(call: Call) -> Computation:
     - ``direct``: the PEs send their sums of a tile to its owner at once, which adds them up and sends the sum to all,
       while the next tiles are computed. For Hopper GPUs. Any rows go.
     - ``two_level``, over several hosts: as of :func:`gemm_reduce_scatter`; the sums are then gathered.
-    - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
+    - ``fused``, for small M (up to 128 rows, with 2, 4 or 8 PEs up to 512, no fp8): as of :func:`gemm_reduce_scatter`;
+      the sums then go to all PEs.
     """
     symmetric = not stores_here(call.comm, call.a, call.b, call.out_dtype or call.a.dtype, call.algorithm)
     c = call.result((call.a.shape[0], call.b.shape[1]), symmetric=symmetric)
@@ -49,7 +50,11 @@ def gemm_all_reduce(call: Call) -> Computation:
 def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:
     """Whether ``algorithm`` is, or ``auto`` chooses, ``fused``, with which each PE stores its own result only, of any
     memory."""
-    if comm.grid.hosts > 1 or a.dtype != dtype or not a.shape[0] or not fits_small_m(a.shape[0], comm.n_pes):
+    if comm.grid.hosts > 1 or a.dtype != dtype or not a.shape[0]:
+        return False
+    if algorithm == "fused":
+        return fits_bands(a.shape[0], comm.n_pes)
+    if not fits_small_m(a.shape[0], comm.n_pes):
         return False
     if algorithm == "auto":
         c = a.new_empty(a.shape[0], b.shape[1], device="meta")

@@ -54,12 +54,12 @@ def norm_gemm_kernel(
         prefetch_tile(first_b, tile, N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
     wait_for_previous(DEPENDENT)
     sums = multiply(
-        a, b, norm, eps, tile, M, N, K, BLOCK_M, a_step, b_row, b_column, BLOCK_M, BLOCK_M, BLOCK_N, BLOCK_K, TURNED,
+        a, b, norm, eps, 0, tile, M, N, K, BLOCK_M, a_step, b_row, b_column, BLOCK_M, BLOCK_M, BLOCK_N, BLOCK_K, TURNED,
         A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
     )  # fmt: skip
     let_next_begin(DEPENDENT)
     sums = finish(sums, epilogue, tl.arange(0, BLOCK_M), M, tile * BLOCK_N + tl.arange(0, BLOCK_N))
-    store_tile(c, sums, tile * (BLOCK_N // FOLD), BLOCK_M, M, N // FOLD, c_step, 1)
+    store_tile(c, sums, 0, tile * (BLOCK_N // FOLD), BLOCK_M, M, N // FOLD, c_step, 1)
 
 
 def norm_gemm(

@@ -20,7 +20,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Computation
 from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.kernels.gemm.reduce_partials import reduce_partials
-from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
+from triton_dist.kernels.gemm.small_m import MAX_BANDS, MAX_ROWS, fits_bands, fits_small_m, small_m_gemm
 from triton_dist.kernels.gemm.two_level import reduce_two_level, why_not_two_level
 from triton_dist.kernels.gemm.workspaces import local_result, partial_sums
 from triton_dist.kernels.prepared import Launch, Nested, Step, Work, steps
@@ -47,7 +47,7 @@ def computation(
         within_host: ``gemm_reduce_scatter``.
         to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
     """
-    needs_of_fused, needs_of_hopper = _needs_of_fused(gemm), _needs_of_hopper(gemm)
+    needs_of_fused, needs_of_hopper = _needs_of_fused(gemm, to_all=to_all), _needs_of_hopper(gemm)
     return Computation(
         gemm.c,
         gemm.c,
@@ -58,7 +58,8 @@ def computation(
             **{name: needs_of_hopper or partial(run, gemm) for name, run in on_hopper.items()},
         },
         # Fused, or a GEMM in front of an exchange of few bytes, loads B as fast as memory gives it.
-        passed_over=tuple(on_hopper) if _is_small_m(gemm) else (),
+        # In several bands it has not been timed.
+        passed_over=tuple(on_hopper) if _is_small_m(gemm) else ("fused",),
     )
 
 
@@ -114,12 +115,14 @@ def _needs_of_hopper(gemm: Operands) -> str:
     )
 
 
-def _needs_of_fused(gemm: Operands) -> str:
+def _needs_of_fused(gemm: Operands, *, to_all: bool) -> str:
     """What the algorithm ``fused`` needs that is not there; empty if it is available."""
-    if gemm.a.dtype == gemm.c.dtype and _is_small_m(gemm):
+    fits = _is_small_m(gemm) or (to_all and fits_bands(gemm.a.shape[0], gemm.comm.n_pes))
+    if gemm.a.dtype == gemm.c.dtype and fits:
         return ""
+    more = f", {MAX_BANDS * MAX_ROWS} if there are 2, 4 or 8 PEs" if to_all else ""
     return (
-        f"takes up to {MAX_ROWS} rows, counting as many for each PE as the next power of two, and operands of the"
+        f"takes up to {MAX_ROWS} rows{more}, counting as many for each PE as the next power of two, and operands of the"
         " result's dtype"
     )
 

@@ -4,6 +4,8 @@ One kernel. A program computes a tile of all rows and some columns, and so strea
 flight as shared memory holds. The tile is sent from registers by the sentinel protocol: each PE's rows go to that PE,
 which adds what all have sent and, for the all-reduce, sends the sum to all. No kernel reads C again. What follows the
 last block of B is one remote write, or two, and the time of the bytes.
+
+For an all-reduce, where any PE may add up any rows, there may be a few bands of 128 rows, each with tiles of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +33,20 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
+__all__ = [
+    "MAX_BANDS",
+    "MAX_ROWS",
+    "cut_for",
+    "fits_bands",
+    "fits_small_m",
+    "reserve_slots",
+    "small_m_gemm",
+    "stages_for",
+]
 
 MAX_ROWS = 128
+MAX_BANDS = 4
+"""Of so many rows, of an all-reduce."""
 
 _HOPPERS = 227 << 10
 """Shared memory of a program on a Hopper GPU, in bytes: what a model of one takes."""
@@ -44,7 +57,7 @@ _HEADER = tl.constexpr(32)
 
 @triton.jit
 def _exchange(
-    total, c, epilogue, slot, previous, trace, tile, column, each, mine, M, N, c_step,
+    total, c, epilogue, slot, previous, trace, tile, first, column, each, mine, M, N, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Send each PE its rows of a tile, add what is received, and store ``mine`` of it, or send it to all PEs first.
@@ -77,7 +90,8 @@ def _exchange(
         sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
         own = tl.arange(0, ROWS // PES)
         of_pe = each if TO_ALL else mine
-        rows = tl.where(own < of_pe, (my_rank(MEMBERS) * each if TO_ALL else 0) + own, M)  # M: not of this PE
+        before = first + my_rank(MEMBERS) * each if TO_ALL else 0
+        rows = tl.where(own < of_pe, before + own, M)  # M: not of this PE
         sums = finish(sums, epilogue, rows, M if TO_ALL else of_pe, column + tl.arange(0, COLUMNS))
         summed = words_of(sums.reshape([1, ROWS // PES * COLUMNS]), DTYPE)
     else:
@@ -90,9 +104,9 @@ def _exchange(
         clear(here + second + previous, exist)
         received = receive(here + second, slot + second, MEMBERS, DTYPE, trace, tile)
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
-        store_tile(c, rows, column, each, M, N, c_step, PES)
+        store_tile(c, rows, first, column, each, M, N, c_step, PES)
     else:
-        store_tile(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, mine, mine, N, c_step, 1)
+        store_tile(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), 0, column, mine, mine, N, c_step, 1)
 
 
 @triton.jit(do_not_specialize=["M", "each", "mine"])
@@ -100,32 +114,34 @@ def gemm_small_m(
     a, b, c, first_b, slots, epilogue, trace, M, N, K, each, mine, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
-    WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, AHEAD: tl.constexpr,
+    WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, AHEAD: tl.constexpr, BANDS: tl.constexpr,
 ):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
     if AHEAD > 0:
-        prefetch_tile(first_b, tl.program_id(0), N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
+        prefetch_tile(first_b, tl.program_id(0) // BANDS, N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
     wait_for_previous(DEPENDENT)
     BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
     slots += tl.program_id(0) * (_HEADER + 2 * SLOTS * N_PES * WORDS)
     number = tl.load(slots)
-    for tile in range(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
+    tiles = tl.cdiv(N, BLOCK_N) * BANDS
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         began = clock(trace)
+        first, across = tile % BANDS * BLOCK_M, tile // BANDS  # bands of the same columns of B are computed together
         total = multiply(
-            a, b, None, 0.0, tile, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K, TURNED,
-            A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
+            a, b, None, 0.0, first, across, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K,
+            TURNED, A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
         record_event(trace, COMPUTE, tile, began)
-        if tile + tl.num_programs(0) >= tl.cdiv(N, BLOCK_N):
+        if tile + tl.num_programs(0) >= tiles:
             let_next_begin(DEPENDENT)
         slot = slots + _HEADER + number * (N_PES * WORDS)
         previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
         _exchange(
-            total, c, epilogue, slot, previous, trace, tile, tile * BLOCK_N, each, mine, M, N, c_step,
+            total, c, epilogue, slot, previous, trace, tile, first, across * BLOCK_N, each, mine, M, N, c_step,
             TO_ALL, MEMBERS, WORDS,
         )  # fmt: skip
         number = tl.where(number == SLOTS - 1, 0, number + 1)
-        if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
+        if tile + tl.num_programs(0) < tiles:
             order_messages(slots + 1)
     tl.store(slots, number)
 
@@ -136,34 +152,42 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
+def fits_bands(rows: int, n_pes: int) -> bool:
+    """Whether a GEMM with an all-reduce has so many rows that it fits in a tile, or in a few bands of tiles, of each of
+    which every PE adds up as many rows."""
+    return fits_small_m(rows, n_pes) or (n_pes & (n_pes - 1) == 0 and n_pes > 1 and rows <= MAX_BANDS * MAX_ROWS)
+
+
 def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     """c = the sum of a · b over PEs, after the epilogue: this PE's shard of its rows, or all on every PE. *Collective*
     when a shape is first used.
 
     Args:
-        gemm: ``fits_small_m`` says how many rows ``a`` may have; ``c`` is the shard, or all of it, [M, N].
+        gemm: ``fits_small_m``, or with ``to_all`` ``fits_bands``, says how many rows ``a`` may have; ``c`` is the
+            shard, or all of it, [M, N].
     """
     comm, a, b, c, _, epilogue, sm_margin, _ = gemm
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
-    block_m = _block_m(gemm.each * n_pes, n_pes)
-    cut = _cut_here(block_m, n, a.element_size(), portable.programs(sm_margin))
+    bands = 1 if fits_small_m(gemm.each * n_pes, n_pes) else triton.cdiv(m, MAX_ROWS)
+    block_m = _block_m(gemm.each * n_pes, n_pes) if bands == 1 else MAX_ROWS
+    cut = _cut_here(block_m, n, a.element_size(), portable.programs(sm_margin), bands)
     out = "all" if to_all else "scatter"
     slots, words = _slots(comm, out, block_m, cut, a.element_size())
     # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
     each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else gemm.each
     of_tile = tile_operands(a, b, block_m, cut, rows_follow=each * n_pes == block_m)
-    tiles = triton.cdiv(n, cut.block_n)
+    tiles = triton.cdiv(n, cut.block_n) * bands
     programs = min(tiles, portable.programs(sm_margin))  # all wait for those of other PEs, and so run at one time
     overlaps = dependent()
     asks = overlaps and of_tile.constants["B_TMA"]
-    ahead = ahead_of(programs, cut.block_n, k, a.element_size()) if asks else 0
+    ahead = ahead_of(triton.cdiv(programs, bands), cut.block_n, k, a.element_size()) if asks else 0
     first = of_tile.a, of_tile.b, c
     return launch(
         gemm_small_m, (programs,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), slots,
         epilogue, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, c.shape[0], a.stride(0), *b.stride(), c.stride(0), TO_ALL=to_all, MEMBERS=comm.members,
-        WORDS=words, **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead, num_warps=cut.warps,
+        WORDS=words, **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead, BANDS=bands, num_warps=cut.warps,
         num_stages=_stages_here(block_m, cut, a.element_size(), overlaps), **launch_options(dependent=overlaps),
     )  # fmt: skip
 
@@ -190,21 +214,21 @@ def _block_m(rows: int, n_pes: int) -> int:
     return max(16, pes * int(triton.next_power_of_2(triton.cdiv(rows, n_pes))))
 
 
-def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
-    """The cut of a GEMM with ``n`` columns on a GPU that runs so many programs at a time.
+def cut_for(block_m: int, n: int, itemsize: int, programs: int, bands: int = 1) -> Cut:
+    """The cut of a GEMM with ``n`` columns, and so many bands of rows, on a GPU that runs so many programs at a time.
 
     All programs should have a part of B; the wider its tiles, the less often A is loaded.
     """
     block_n = 64
-    while triton.cdiv(n, block_n) > programs and block_n < 256:
+    while triton.cdiv(n, block_n) * bands > programs and block_n < 256:
         block_n *= 2
     block_k = (256 if block_m <= 64 and block_n <= 128 else 128) // itemsize
     return Cut(block_n, block_k, 4 if block_m * block_n * itemsize <= 32768 else 8, itemsize == 2)
 
 
-def _cut_here(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
+def _cut_here(block_m: int, n: int, itemsize: int, programs: int, bands: int = 1) -> Cut:
     if has_gpu_sizes():
-        return cut_for(block_m, n, itemsize, programs)
+        return cut_for(block_m, n, itemsize, programs, bands)
     return Cut(min(16, 1024 // block_m), 32, 4, block_m <= 16)  # a load of more than 4 KiB is not taken for a poll
 
 

@@ -18,17 +18,17 @@ __all__ = ["Cut", "ahead_of", "by_tma", "multiply", "prefetch_tile", "store_tile
 
 @triton.jit
 def multiply(
-    a, b, norm, eps, tile, M, N, K, each, a_step, b_row, b_column,
+    a, b, norm, eps, first, tile, M, N, K, each, a_step, b_row, b_column,
     BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
     A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``each`` of them.
+    """The sums of a tile of rows from ``first`` on, in which every PE has ``BLOCK`` rows, and uses ``each`` of them.
 
     With ``norm``, the weight of an RMSNorm, the operand is the norm of the rows of ``a``: elements are multiplied by
     the weight as they come, and sums are divided by their row's root mean square, once all of the row has come.
     """
     rows, inner = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
-    places = rows // BLOCK * each + rows % BLOCK
+    places = first + rows // BLOCK * each + rows % BLOCK
     rows_there = ((rows % BLOCK < each) & (places < M))[:, None]
     columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     sums = tl.zeros((BLOCK_N, BLOCK_M) if TURNED else (BLOCK_M, BLOCK_N), tl.float32)
@@ -38,7 +38,7 @@ def multiply(
     for block in range(tl.cdiv(K, BLOCK_K)):
         k = block * BLOCK_K
         if A_TMA:
-            x = a.load([0, k])
+            x = a.load([first, k])
         else:
             there = rows_there if WHOLE else rows_there & (k + inner < K)[None, :]
             x = tl.load(a + places.to(tl.int64)[:, None] * a_step + (k + inner)[None, :], mask=there, other=0.0)
@@ -89,12 +89,13 @@ def ahead_of(tiles: int, block_n: int, k: int, itemsize: int) -> int:
 
 
 @triton.jit
-def store_tile(c, values, column, each, M, N, c_step, PES: tl.constexpr):
-    """Store float32 values to the rows of ``PES`` PEs, who have a block of equal size, and use ``each`` of its rows."""
+def store_tile(c, values, first, column, each, M, N, c_step, PES: tl.constexpr):
+    """Store float32 values to the rows, from ``first`` on, of ``PES`` PEs, who have a block of equal size, and use
+    ``each`` of its rows."""
     BLOCK: tl.constexpr = values.shape[0] // PES
     rows = tl.arange(0, values.shape[0])
     columns = column + tl.arange(0, values.shape[1])
-    places = rows // BLOCK * each + rows % BLOCK
+    places = first + rows // BLOCK * each + rows % BLOCK
     exist = ((rows % BLOCK < each) & (places < M))[:, None] & (columns < N)[None, :]
     tl.store(c + places.to(tl.int64)[:, None] * c_step + columns[None, :], values.to(c.dtype.element_ty), mask=exist)
 
