@@ -28,7 +28,7 @@ from triton_dist.kernels import gemm as modules
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.all_gather_gemm import fits_push
 from triton_dist.kernels.gemm.fp8 import ones
-from triton_dist.kernels.gemm.small_m import fits_bands, fits_small_m
+from triton_dist.kernels.gemm.small_m import fits_bands
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 operand_dtype = BF16  # or FP8, with B by columns; results are of bfloat16
@@ -220,7 +220,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
     else:
         contenders["torch fused"] = torch_fused
     module = modules.gemm_all_reduce if all_reduce else modules.gemm_reduce_scatter
-    names = [name for name in module.ALGORITHMS if possible(name, m, all_reduce=all_reduce)]
+    names = [name for name in module.ALGORITHMS if possible(name, m)]
     function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
     contenders |= algorithms(function, names, wanted, a, b, out)
@@ -256,10 +256,10 @@ def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str,
     return {"torch one-shot + cuBLAS": one_shot, "torch two-shot + cuBLAS": two_shot}
 
 
-def possible(algorithm: str, m: int, *, all_reduce: bool = False) -> bool:
+def possible(algorithm: str, m: int) -> bool:
     """Whether an algorithm can be asked for with so many rows of all PEs."""
     if algorithm == "fused":
-        return operand_dtype == BF16 and (fits_bands if all_reduce else fits_small_m)(m, triton_dist.n_pes())
+        return operand_dtype == BF16 and fits_bands(m, triton_dist.n_pes())
     return algorithm != "push" or fits_push(m)
 
 

@@ -28,7 +28,7 @@ def main(rows: int, columns: int, file: Path, *, dependent: bool) -> None:
     tiles = columns // cut.block_n
     stages = stages_for(rows, cut, 2, tiles, SMS, SHARED, dependent)
     constants: dict[str, Any] = {
-        "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k, "TURNED": cut.turned, "A_TMA": True,
+        "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k, "TURNED": cut.turned, "A_TMA": 2,
         "B_TMA": True, "B_BY_COLUMNS": True, "WHOLE": True, "b_row": 1, "DEPENDENT": dependent,
         "AHEAD": ahead_of(tiles, cut.block_n, 4096, 2) if dependent else 0,
     }  # fmt: skip

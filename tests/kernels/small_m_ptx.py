@@ -1,5 +1,5 @@
 """Compiles a small-M GEMM for an H200 that need not be there: ``small_m_ptx.py ROWS FILE [traced] [finished]
-[dependent] [bands]``.
+[dependent] [bands] [shards]``.
 
 Writes its PTX to FILE and prints how many blocks are on their way at a time, and the bytes of shared memory.
 """
@@ -23,13 +23,13 @@ from triton_dist.kernels.gemm.small_m_tile import ahead_of
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 
 
-def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool, bands: bool) -> None:
-    count = MAX_BANDS if bands else 1
+def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool, bands: bool, shards: bool) -> None:
+    count = MAX_BANDS if bands or shards else 1
     cut = cut_for(rows, 8192, 2, PROGRAMS, count)
     stages = stages_for(rows, cut, 2, SHARED // 2 - 1024 if dependent else SHARED)
     constants: dict[str, Any] = {
-        "TO_ALL": True, "MEMBERS": (0, 1, N_PES), "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
-        "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": True, "B_TMA": True,
+        "TO_ALL": not shards, "MEMBERS": (0, 1, N_PES), "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
+        "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": 3 if shards else 2, "B_TMA": True,
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1, "DEPENDENT": dependent,
         "BANDS": count,
         "AHEAD": ahead_of(8192 // cut.block_n, cut.block_n, 8192, 2) if dependent else 0,
@@ -40,7 +40,7 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool
         "slots": "*i32",
         "first_b": "*bf16" if dependent else "constexpr",
         "trace": "*i64" if traced else "constexpr",
-        "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>",
+        "a": f"tensordesc<bf16[{f'{N_PES}, {rows // N_PES}' if shards else rows}, {cut.block_k}]>",
     }
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
     place = gemm_small_m.arg_names.index
@@ -59,5 +59,5 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool
 
 
 if __name__ == "__main__":
-    wanted = {name: name in sys.argv for name in ("traced", "finished", "dependent", "bands")}
+    wanted = {name: name in sys.argv for name in ("traced", "finished", "dependent", "bands", "shards")}
     main(int(sys.argv[1]), Path(sys.argv[2]), **wanted)

@@ -19,7 +19,7 @@ OVERLAPPED = {
 }
 
 
-FUSED = {"gemm_reduce_scatter": 128, "gemm_all_reduce": 512}
+FUSED = {"gemm_reduce_scatter": 512, "gemm_all_reduce": 512}
 """Up to how many rows."""
 
 

@@ -142,9 +142,13 @@ def sums_of_rows_in_bands(world: World) -> None:
         operands = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
         expected = torch.stack([a.float() @ b.float() for a, b in operands]).sum(0).to(dtype).float()
         a, b = operands[world.pe]
-        out = torch.empty(m, n, dtype=dtype, device=world.device)
+        each, shared = m // world.n_pes, m % world.n_pes == 0
+        out, part = (torch.empty(rows, n, dtype=dtype, device=world.device) for rows in (m, each))
         for given in (b, by_columns(b)):
             again_and_in_graphs(partial(kernels.gemm_all_reduce, a, given, out, algorithm="fused"), out, expected)
+            if shared:
+                scatter = partial(kernels.gemm_reduce_scatter, a, given, part, algorithm="fused")
+                again_and_in_graphs(scatter, part, expected[world.pe * each :][:each])
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)

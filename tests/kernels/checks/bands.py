@@ -1,6 +1,8 @@
-"""GEMM + all-reduce by ``fused``, of more rows than a tile has, in bands: exactly once, with one rounding."""
+"""GEMMs whose sums are over PEs, by ``fused``, of more rows than a tile has, in bands: exactly once, rounded once."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import torch
 from epilogues import fractions, matrix, same, sums_of
@@ -12,11 +14,12 @@ from triton_dist import kernels
 from triton_dist.kernels.gemm.small_m import MAX_BANDS, MAX_ROWS
 
 MOST = MAX_BANDS * MAX_ROWS
-ROWS = (MAX_ROWS + 1, 200, 2 * MAX_ROWS, 300, MOST - 1, MOST)
+ROWS = (MAX_ROWS + 4, 200, 2 * MAX_ROWS, 300, MOST - 4, MOST)
+"""Of all PEs, of whom 2 or 4 have as many each."""
 
 
-def check_rows_in_bands(world: triton_dist.World) -> None:
-    for m, n, k, dtype in (*((m, 19, 40, torch.bfloat16) for m in ROWS), (200, 40, 7, torch.float16)):
+def check_sums_for_all(world: triton_dist.World) -> None:
+    for m, n, k, dtype in (*((m, 19, 40, torch.bfloat16) for m in (*ROWS, MAX_ROWS + 1)), (200, 40, 7, torch.float16)):
         a, b, exact = sums_of(world, m, n, k, dtype)
         for matrix_b in (b, b.t().contiguous().t()):
             same(kernels.gemm_all_reduce(a, matrix_b, algorithm="fused"), exact)
@@ -25,29 +28,48 @@ def check_rows_in_bands(world: triton_dist.World) -> None:
         assert out[0].isnan().all() and out[-1].isnan().all(), "rows beside the result were written"
 
 
-def check_rows_in_bands_with_epilogues(world: triton_dist.World) -> None:
+def check_sums_of_shards(world: triton_dist.World) -> None:
+    for m, n, k, dtype in (*((m, 19, 40, torch.bfloat16) for m in ROWS), (200, 40, 7, torch.float16)):
+        a, b, exact = sums_of(world, m, n, k, dtype)
+        each = m // world.n_pes
+        mine = exact[world.pe * each :][:each]
+        for matrix_b in (b, b.t().contiguous().t()):
+            same(kernels.gemm_reduce_scatter(a, matrix_b, algorithm="fused"), mine)
+        out = torch.full((each + 2, n), float("nan"), dtype=dtype)
+        same(kernels.gemm_reduce_scatter(a, b, out[1:-1], algorithm="fused"), mine)
+        assert out[0].isnan().all() and out[-1].isnan().all(), "rows beside the result were written"
+
+
+def check_bands_with_epilogues(world: triton_dist.World) -> None:
     m, n, k, dtype = 300, 21, 16, torch.bfloat16
     a, b, exact = sums_of(world, m, n, k, dtype)
+    each = m // world.n_pes
+    mine = slice(world.pe * each, world.pe * each + each)
     bias, residual = fractions(n, seed=1), matrix(m, n, 2, dtype)
-    found = kernels.gemm_all_reduce(a, b, bias=bias, residual=residual, algorithm="fused")
-    same(found, exact + bias.double() + residual.double())
-    found = kernels.gemm_all_reduce(a, b, residual=residual, algorithm="fused")
-    same(found, exact + residual.double())
+    for with_bias, with_residual in product((False, True), (False, True)):
+        total = exact + with_bias * bias.double() + with_residual * residual.double()
+        given = {"bias": bias} if with_bias else {}
+        whole, own = ({"residual": residual}, {"residual": residual[mine]}) if with_residual else ({}, {})
+        same(kernels.gemm_all_reduce(a, b, **given, **whole, algorithm="fused"), total)
+        same(kernels.gemm_reduce_scatter(a, b, **given, **own, algorithm="fused"), total[mine])
 
 
 def check_numbers_of_rows_in_turn(world: triton_dist.World) -> None:
     """Bands and tiles of all rows share no slots that one leaves dirty."""
-    for m in (200, 16, MOST, 128, 129, 200, 1, 300):
+    for m in (200, 16, MOST, 128, 132, 200, 4, 300):
         a, b, exact = sums_of(world, m, 24, 24, torch.bfloat16)
         same(kernels.gemm_all_reduce(a, b, algorithm="fused"), exact)
+        each = m // world.n_pes
+        same(kernels.gemm_reduce_scatter(a, b, algorithm="fused"), exact[world.pe * each :][:each])
 
 
 def check_what_fits_in_no_bands(world: triton_dist.World) -> None:
-    a, b = torch.ones(MOST + 1, 8), torch.ones(8, 8)
-    with raises(ValueError, f"takes up to {MAX_ROWS} rows, {MOST} if there are 2, 4 or 8 PEs"):
-        kernels.gemm_all_reduce(a, b, algorithm="fused")
-    with raises(ValueError, f"takes up to {MAX_ROWS} rows, counting"):
-        kernels.gemm_reduce_scatter(torch.ones(2 * MAX_ROWS, 8), b, algorithm="fused")
+    b = torch.ones(8, 8)
+    with raises(ValueError, f"takes up to {MAX_ROWS} rows, {MOST} if there are 2, 4 or 8 PEs, counting"):
+        kernels.gemm_all_reduce(torch.ones(MOST + 1, 8), b, algorithm="fused")
+    for rows in (MOST + world.n_pes, 2 * MAX_ROWS + 1):
+        with raises(ValueError, f"{MOST} if there are 2, 4 or 8 PEs with as many each"):
+            kernels.gemm_reduce_scatter(torch.ones(rows, 8), b, algorithm="fused")
 
 
 if __name__ == "__main__":

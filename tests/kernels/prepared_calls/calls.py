@@ -49,6 +49,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_all_reduce, fused, by columns": lambda: kernels.gemm_all_reduce(FEW, BT, TO_ALL, algorithm="fused"),
     "gemm_all_reduce, fused, without TMA": lambda: kernels.gemm_all_reduce(FEW[:3], B, TO_ALL[:3], algorithm="fused"),
     "gemm_reduce_scatter, fused": lambda: kernels.gemm_reduce_scatter(FEW, B, FEW_OUT, algorithm="fused"),
+    "gemm_all_reduce, fused, bands": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="fused"),
+    "gemm_reduce_scatter, fused, bands": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="fused"),
     "gemm_all_reduce, ring": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring"),
     "gemm_all_reduce, ring, fp8": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring"),
     "gemm_all_reduce, ring, scale": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_b=ONE),

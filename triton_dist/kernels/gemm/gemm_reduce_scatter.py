@@ -31,8 +31,8 @@ def gemm_reduce_scatter(call: Call) -> Computation:
       next tiles are computed. For Hopper GPUs; tiles as of ``ring``.
     - ``two_level``, over several hosts: the rows of one host after the other, this one's last, each as inside of one
       host; beside the next ones their sums cross the network. As many rows on every PE.
-    - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
-      their PEs from registers.
+    - ``fused``, for small M (up to 128 rows in all, with 2, 4 or 8 PEs that have as many each up to 512, no fp8): one
+      kernel that streams B and sends each tile's rows to their PEs from registers.
     """
     rows = shard_of(call.a.shape[0], call.each, call.comm.my_rank)
     c = call.result((len(rows), call.b.shape[1]), symmetric=False)

@@ -54,8 +54,8 @@ def norm_gemm_kernel(
         prefetch_tile(first_b, tile, N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
     wait_for_previous(DEPENDENT)
     sums = multiply(
-        a, b, norm, eps, 0, tile, M, N, K, BLOCK_M, a_step, b_row, b_column, BLOCK_M, BLOCK_M, BLOCK_N, BLOCK_K, TURNED,
-        A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
+        a, b, norm, eps, 0, tile, M, N, K, BLOCK_M, BLOCK_M, a_step, b_row, b_column, BLOCK_M, BLOCK_M, BLOCK_N,
+        BLOCK_K, TURNED, A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
     )  # fmt: skip
     let_next_begin(DEPENDENT)
     sums = finish(sums, epilogue, tl.arange(0, BLOCK_M), M, tile * BLOCK_N + tl.arange(0, BLOCK_N))

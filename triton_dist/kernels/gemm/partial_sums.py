@@ -117,10 +117,11 @@ def _needs_of_hopper(gemm: Operands) -> str:
 
 def _needs_of_fused(gemm: Operands, *, to_all: bool) -> str:
     """What the algorithm ``fused`` needs that is not there; empty if it is available."""
-    fits = _is_small_m(gemm) or (to_all and fits_bands(gemm.a.shape[0], gemm.comm.n_pes))
+    rows, n_pes = gemm.a.shape[0], gemm.comm.n_pes
+    fits = _is_small_m(gemm) or (fits_bands(rows, n_pes) and (to_all or rows == gemm.each * n_pes))
     if gemm.a.dtype == gemm.c.dtype and fits:
         return ""
-    more = f", {MAX_BANDS * MAX_ROWS} if there are 2, 4 or 8 PEs" if to_all else ""
+    more = f", {MAX_BANDS * MAX_ROWS} if there are 2, 4 or 8 PEs" + ("" if to_all else " with as many each")
     return (
         f"takes up to {MAX_ROWS} rows{more}, counting as many for each PE as the next power of two, and operands of the"
         " result's dtype"

@@ -5,7 +5,8 @@ flight as shared memory holds. The tile is sent from registers by the sentinel p
 which adds what all have sent and, for the all-reduce, sends the sum to all. No kernel reads C again. What follows the
 last block of B is one remote write, or two, and the time of the bytes.
 
-For an all-reduce, where any PE may add up any rows, there may be a few bands of 128 rows, each with tiles of its own.
+There may be a few bands of 128 rows, each with tiles of its own: for an all-reduce, where any PE may add up any rows,
+of rows that follow each other, for a reduce-scatter of as many rows of each PE.
 """
 
 from __future__ import annotations
@@ -89,10 +90,11 @@ def _exchange(
     if epilogue.bias is not None or epilogue.residual is not None or epilogue.activation is not None:
         sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
         own = tl.arange(0, ROWS // PES)
-        of_pe = each if TO_ALL else mine
-        before = first + my_rank(MEMBERS) * each if TO_ALL else 0
-        rows = tl.where(own < of_pe, before + own, M)  # M: not of this PE
-        sums = finish(sums, epilogue, rows, M if TO_ALL else of_pe, column + tl.arange(0, COLUMNS))
+        if TO_ALL:
+            rows = tl.where(own < each, first + my_rank(MEMBERS) * each + own, M)  # M: not of this PE
+        else:
+            rows = tl.where(first + own < mine, first + own, M)
+        sums = finish(sums, epilogue, rows, M if TO_ALL else mine, column + tl.arange(0, COLUMNS))
         summed = words_of(sums.reshape([1, ROWS // PES * COLUMNS]), DTYPE)
     else:
         summed = reduce_words(received, N_PES, DTYPE, PER_WORD, "sum").reshape([1, WORDS])
@@ -106,7 +108,9 @@ def _exchange(
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
         store_tile(c, rows, first, column, each, M, N, c_step, PES)
     else:
-        store_tile(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), 0, column, mine, mine, N, c_step, 1)
+        store_tile(
+            c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), first, column, mine, mine, N, c_step, 1
+        )
 
 
 @triton.jit(do_not_specialize=["M", "each", "mine"])
@@ -126,10 +130,12 @@ def gemm_small_m(
     tiles = tl.cdiv(N, BLOCK_N) * BANDS
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         began = clock(trace)
-        first, across = tile % BANDS * BLOCK_M, tile // BANDS  # bands of the same columns of B are computed together
+        # Bands of the same columns of B are computed together.
+        first, across = tile % BANDS * (BLOCK_M if TO_ALL else BLOCK), tile // BANDS
+        left = each if TO_ALL else each - first
         total = multiply(
-            a, b, None, 0.0, first, across, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K,
-            TURNED, A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
+            a, b, None, 0.0, first, across, M, N, K, each, left, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N,
+            BLOCK_K, TURNED, A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
         record_event(trace, COMPUTE, tile, began)
         if tile + tl.num_programs(0) >= tiles:
@@ -153,8 +159,8 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
 
 
 def fits_bands(rows: int, n_pes: int) -> bool:
-    """Whether a GEMM with an all-reduce has so many rows that it fits in a tile, or in a few bands of tiles, of each of
-    which every PE adds up as many rows."""
+    """Whether a GEMM of so many rows, for a reduce-scatter in equal shards, fits in a tile, or in a few bands of tiles,
+    of each of which every PE adds up as many rows."""
     return fits_small_m(rows, n_pes) or (n_pes & (n_pes - 1) == 0 and n_pes > 1 and rows <= MAX_BANDS * MAX_ROWS)
 
 
@@ -163,20 +169,21 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     when a shape is first used.
 
     Args:
-        gemm: ``fits_small_m``, or with ``to_all`` ``fits_bands``, says how many rows ``a`` may have; ``c`` is the
-            shard, or all of it, [M, N].
+        gemm: ``fits_small_m`` or ``fits_bands`` says how many rows ``a`` may have; ``c`` is the shard, or all of it,
+            [M, N].
     """
     comm, a, b, c, _, epilogue, sm_margin, _ = gemm
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
     bands = 1 if fits_small_m(gemm.each * n_pes, n_pes) else triton.cdiv(m, MAX_ROWS)
     block_m = _block_m(gemm.each * n_pes, n_pes) if bands == 1 else MAX_ROWS
+    shards = 1 if to_all or bands == 1 else n_pes
     cut = _cut_here(block_m, n, a.element_size(), portable.programs(sm_margin), bands)
     out = "all" if to_all else "scatter"
     slots, words = _slots(comm, out, block_m, cut, a.element_size())
     # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
     each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else gemm.each
-    of_tile = tile_operands(a, b, block_m, cut, rows_follow=each * n_pes == block_m)
+    of_tile = tile_operands(a, b, block_m, cut, rows_follow=each * n_pes == block_m, shards=shards)
     tiles = triton.cdiv(n, cut.block_n) * bands
     programs = min(tiles, portable.programs(sm_margin))  # all wait for those of other PEs, and so run at one time
     overlaps = dependent()

@@ -18,18 +18,21 @@ __all__ = ["Cut", "ahead_of", "by_tma", "multiply", "prefetch_tile", "store_tile
 
 @triton.jit
 def multiply(
-    a, b, norm, eps, first, tile, M, N, K, each, a_step, b_row, b_column,
+    a, b, norm, eps, first, tile, M, N, K, each, left, a_step, b_row, b_column,
     BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
     A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The sums of a tile of rows from ``first`` on, in which every PE has ``BLOCK`` rows, and uses ``each`` of them.
+    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``left`` of them: from row ``first`` on, and
+    ``each`` rows apart from PE to PE.
+
+    ``A_TMA``: how many dimensions the descriptor ``a`` has: rows and K, or before these the PE; 0 if it is a pointer.
 
     With ``norm``, the weight of an RMSNorm, the operand is the norm of the rows of ``a``: elements are multiplied by
     the weight as they come, and sums are divided by their row's root mean square, once all of the row has come.
     """
     rows, inner = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     places = first + rows // BLOCK * each + rows % BLOCK
-    rows_there = ((rows % BLOCK < each) & (places < M))[:, None]
+    rows_there = ((rows % BLOCK < left) & (places < M))[:, None]
     columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     sums = tl.zeros((BLOCK_N, BLOCK_M) if TURNED else (BLOCK_M, BLOCK_N), tl.float32)
     if norm is not None:
@@ -37,7 +40,9 @@ def multiply(
         weight = tl.load(norm + inner, mask=inner < K, other=0.0)
     for block in range(tl.cdiv(K, BLOCK_K)):
         k = block * BLOCK_K
-        if A_TMA:
+        if A_TMA == 3:
+            x = a.load([0, first, k]).reshape([BLOCK_M, BLOCK_K])
+        elif A_TMA == 2:
             x = a.load([first, k])
         else:
             there = rows_there if WHOLE else rows_there & (k + inner < K)[None, :]
@@ -141,14 +146,21 @@ class TileOperands(NamedTuple):
 
 
 def tile_operands(
-    a: torch.Tensor, b: torch.Tensor, block_m: int, cut: Cut, *, rows_follow: bool = True
+    a: torch.Tensor, b: torch.Tensor, block_m: int, cut: Cut, *, rows_follow: bool = True, shards: int = 1
 ) -> TileOperands:
-    """For ``a`` [M, K], of which a tile has ``block_m`` rows, which follow each other or do not, and ``b`` [K, N]."""
-    a_tma, b_tma = rows_follow and _rows_by_tma(a, block_m), by_tma(b) or by_tma(b.t())
+    """For ``a`` [M, K], of which a tile has ``block_m`` rows, which follow each other or do not, or as many of each of
+    so many equal ``shards``; and ``b`` [K, N]."""
+    b_tma = by_tma(b) or by_tma(b.t())
+    if shards > 1 and by_tma(a):
+        of_a, a_tma = _descriptor(a.unflatten(0, (shards, -1)), shards, block_m // shards, cut.block_k), 3
+    elif shards == 1 and rows_follow and _rows_by_tma(a, block_m):
+        of_a, a_tma = _descriptor(a, block_m, cut.block_k), 2
+    else:
+        of_a, a_tma = a, 0
     by_columns = b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     return TileOperands(
-        _descriptor(a, block_m, cut.block_k) if a_tma else a,
+        of_a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
         {
             "BLOCK_M": block_m, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k, "TURNED": cut.turned, "A_TMA": a_tma,
