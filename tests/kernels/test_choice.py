@@ -142,7 +142,7 @@ def test_an_algorithm_without_a_time_leaves_the_choice_to_the_model() -> None:
 
 
 def test_times_count_that_were_measured_side_by_side() -> None:
-    """z takes 1 µs of 128, and nobody knows how long of 1024; near there x and y are compared by the model alone."""
+    """1024 has no time of z. So near there the model compares all three, and near 128 the table does."""
     found = table(("f", (128,), {"x": 2.0, "y": 3.0, "z": 1.0}), ("f", (1024,), {"x": 20.0, "y": 30.0}))
     estimates = {"x": 3.0, "y": 2.0, "z": 4.0}
     assert choose(communicator(found), Case("f", "bfloat16", (128,)), estimates) == "z"

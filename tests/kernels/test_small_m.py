@@ -17,10 +17,7 @@ SLOW = ((32, ""), (64, ""), (64, "finished"), (16, "dependent"))
     ("rows", "how"),
     [
         *((16, ""), (128, ""), (64, "traced"), (128, "bands"), (128, "shards")),
-        *(
-            pytest.param(rows, how, marks=pytest.mark.slow)
-            for rows, how in ((32, ""), (64, ""), (64, "finished"), (16, "dependent"))
-        ),
+        *(pytest.param(rows, how, marks=pytest.mark.slow) for rows, how in SLOW),
     ],
 )
 def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int, how: str) -> None:
@@ -32,10 +29,8 @@ def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int, how: str)
     kernel = ptx[ptx.index(".visible .entry") :].split("\n.func")[0]
     assert "lookAtClock" in kernel and ("%globaltimer;" in kernel) == (how == "traced")
     # The loop is pipelined: loads of A and B for all stages but one in front of it, and for one in it.
-    assert (
-        stages >= (4 if how in ("dependent", "bands", "shards") else 6)
-        and ptx.count("cp.async.bulk.tensor") == 2 * stages
-    )
+    assert stages >= (4 if how in ("dependent", "bands", "shards") else 6)
+    assert ptx.count("cp.async.bulk.tensor") == 2 * stages
     # Words go to peers, and are looked at, by four.
     assert "st.global.v4.b32" in ptx and "ld.volatile.global.v4.b32" in ptx
     # The next kernel begins while tiles are exchanged: no block of B is loaded behind that.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import torch
@@ -16,28 +17,27 @@ from triton_dist.kernels.gemm.small_m import MAX_BANDS, MAX_ROWS
 MOST = MAX_BANDS * MAX_ROWS
 ROWS = (MAX_ROWS + 4, 200, 2 * MAX_ROWS, 300, MOST - 4, MOST)
 """Of all PEs, of whom 2 or 4 have as many each."""
+SIZES = (*((m, 19, 40, torch.bfloat16) for m in ROWS), (200, 40, 7, torch.float16))
+
+
+def same_sums(function: Callable[..., torch.Tensor], a: torch.Tensor, b: torch.Tensor, exact: torch.Tensor) -> None:
+    """With B by rows and by columns, and in a part of a larger tensor, whose other rows stay as they are."""
+    for matrix_b in (b, b.t().contiguous().t()):
+        same(function(a, matrix_b, algorithm="fused"), exact)
+    out = torch.full((len(exact) + 2, b.shape[1]), float("nan"), dtype=a.dtype)
+    same(function(a, b, out[1:-1], algorithm="fused"), exact)
+    assert out[0].isnan().all() and out[-1].isnan().all(), "rows beside the result were written"
 
 
 def check_sums_for_all(world: triton_dist.World) -> None:
-    for m, n, k, dtype in (*((m, 19, 40, torch.bfloat16) for m in (*ROWS, MAX_ROWS + 1)), (200, 40, 7, torch.float16)):
-        a, b, exact = sums_of(world, m, n, k, dtype)
-        for matrix_b in (b, b.t().contiguous().t()):
-            same(kernels.gemm_all_reduce(a, matrix_b, algorithm="fused"), exact)
-        out = torch.full((m + 2, n), float("nan"), dtype=dtype)
-        same(kernels.gemm_all_reduce(a, b, out[1:-1], algorithm="fused"), exact)
-        assert out[0].isnan().all() and out[-1].isnan().all(), "rows beside the result were written"
+    for m, n, k, dtype in (*SIZES, (MAX_ROWS + 1, 19, 40, torch.bfloat16)):
+        same_sums(kernels.gemm_all_reduce, *sums_of(world, m, n, k, dtype))
 
 
 def check_sums_of_shards(world: triton_dist.World) -> None:
-    for m, n, k, dtype in (*((m, 19, 40, torch.bfloat16) for m in ROWS), (200, 40, 7, torch.float16)):
+    for m, n, k, dtype in SIZES:
         a, b, exact = sums_of(world, m, n, k, dtype)
-        each = m // world.n_pes
-        mine = exact[world.pe * each :][:each]
-        for matrix_b in (b, b.t().contiguous().t()):
-            same(kernels.gemm_reduce_scatter(a, matrix_b, algorithm="fused"), mine)
-        out = torch.full((each + 2, n), float("nan"), dtype=dtype)
-        same(kernels.gemm_reduce_scatter(a, b, out[1:-1], algorithm="fused"), mine)
-        assert out[0].isnan().all() and out[-1].isnan().all(), "rows beside the result were written"
+        same_sums(kernels.gemm_reduce_scatter, a, b, exact.chunk(world.n_pes)[world.pe])
 
 
 def check_bands_with_epilogues(world: triton_dist.World) -> None:
@@ -59,8 +59,7 @@ def check_numbers_of_rows_in_turn(world: triton_dist.World) -> None:
     for m in (200, 16, MOST, 128, 132, 200, 4, 300):
         a, b, exact = sums_of(world, m, 24, 24, torch.bfloat16)
         same(kernels.gemm_all_reduce(a, b, algorithm="fused"), exact)
-        each = m // world.n_pes
-        same(kernels.gemm_reduce_scatter(a, b, algorithm="fused"), exact[world.pe * each :][:each])
+        same(kernels.gemm_reduce_scatter(a, b, algorithm="fused"), exact.chunk(world.n_pes)[world.pe])
 
 
 def check_what_fits_in_no_bands(world: triton_dist.World) -> None:

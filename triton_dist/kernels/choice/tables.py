@@ -85,13 +85,12 @@ class Table:
     def times(self, case: Case, algorithms: Sequence[str], model: Model | None = None) -> dict[str, float] | None:
         """Microseconds of these algorithms: measured, or by the ``model``, corrected, or interpolated. None if the
         table does not know all of them near ``case``."""
-        first, others = case.sizes[0], case.sizes[1:]
+        first, others, wanted = case.sizes[0], case.sizes[1:], set(algorithms)
         known = self._curves.get((case.operation, case.dtype), {})
-        for sizes in sorted(known, key=lambda sizes: (_distance(sizes, others), sizes)):
-            distance = _distance(sizes, others)
+        for distance, sizes in sorted((_distance(sizes, others), sizes) for sizes in known):
             if distance > _APART:
                 return None
-            around = _around([point for point in known[sizes] if point[1].keys() >= set(algorithms)], first)
+            around = _around([point for point in known[sizes] if point[1].keys() >= wanted], first)
             if around is None:
                 continue
             (low, at_low), (high, at_high) = around

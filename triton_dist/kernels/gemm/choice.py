@@ -51,11 +51,11 @@ def choose_gemm(
     case = case_of(operation, a, b, scales=scales, rows=rows)
     shards = comm.n_pes if operation == "all_gather_gemm" else 1
     within = comm if comm.grid.hosts == 1 or operation == "local_gemm" else comm.within_host
-    hopper = fits(within, a, b, c)
 
     def model(sizes: tuple[int, ...]) -> dict[str, float]:
         first, n, k = sizes
         computed = m if first == case.sizes[0] else first * shards
+        hopper = fits(within, a, b, c)
         gemm = Gemm(computed, n, k, a.dtype, c.dtype, comm.n_pes, hopper, scales, comm.grid.hosts)
         return estimates(operation, gemm, names)
 
