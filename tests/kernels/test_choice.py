@@ -102,7 +102,8 @@ def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
         peers = [time for name, time in timings.items() if not name.startswith("ours")]
         if not times or not peers:
             continue
-        case, times = choice_tables.case_of(entry["title"], n_pes), _considered(times)
+        case = choice_tables.case_of(entry["title"], n_pes)
+        times = _considered(case, times)
         for tables, most in (((files.shipped(gpu, n_pes),), 1.0), ((), WITHOUT_TABLE[gpu])):
             best = min(times.values())
             chosen = choose_by_model(communicator(*tables), case, list(times), _model_of(case, n_pes, list(times)))
@@ -183,7 +184,7 @@ def test_of_a_layer_that_no_table_knows_nearly_the_fastest_is_taken() -> None:
     name, lost = "2026-11-28-2xh200-gemms-6144.json", []
     assert not any(name in files_ for files_ in choice_tables.SOURCES.values())
     for entry in choice_tables.entries_of(json.loads((choice_tables.RESULTS / name).read_text()), 2):
-        times = _considered(dict(entry.times))
+        times = _considered(entry.case, entry.times)
         model = _model_of(entry.case, 2, list(times))
         chosen = choose_by_model(communicator(SHIPPED[2]), entry.case, list(times), model)
         lost.append(times[chosen] / min(times.values()))
@@ -200,7 +201,7 @@ def test_of_rows_that_were_not_measured_nearly_the_fastest_is_taken(gpu: str, n_
     for case, times in known.items():
         if len(case.sizes) < 3:
             continue
-        times = _considered(times)
+        times = _considered(case, times)
         shipped = [Entry(other, known[other]) for other in known if other != case]
         others = Table(gpu, n_pes, shipped, trusted=files.shipped(gpu, n_pes).trusted)
         chosen = choose_by_model(communicator(others), case, list(times), _model_of(case, n_pes, list(times)))
@@ -452,9 +453,11 @@ def test_different_gpus_have_no_times(
 # ---- models
 
 
-def _considered(times: Mapping[str, float]) -> dict[str, float]:
-    """Those of algorithms between which ``auto`` chooses: where there is ``fused``, the ring and owners are not."""
-    return {name: time for name, time in times.items() if name not in ("ring", "direct") or "fused" not in times}
+def _considered(case: Case, times: Mapping[str, float]) -> dict[str, float]:
+    """Those of algorithms between which ``auto`` chooses: of up to 128 rows, where ``fused`` is one, it is not the ring
+    nor owners."""
+    few = "fused" in times and case.sizes[0] <= 128
+    return {name: time for name, time in times.items() if name not in ("ring", "direct") or not few}
 
 
 def _model(case: Case, n_pes: int, algorithms: list[str]) -> dict[str, float]:
@@ -472,7 +475,7 @@ def _model_of(case: Case, n_pes: int, algorithms: list[str]) -> Model:
 def test_the_model_of_gemms_loses_little_where_times_are_known(n_pes: int) -> None:
     for case, times in SHIPPED[n_pes].entries.items():
         if len(case.sizes) == 3:
-            times = _considered(times)
+            times = _considered(case, times)
             estimates = _model(case, n_pes, list(times))
             chosen = min(estimates, key=estimates.__getitem__)
             assert times[chosen] <= WITHOUT_TABLE[GPU] * min(times.values()), (case, chosen, times, estimates)

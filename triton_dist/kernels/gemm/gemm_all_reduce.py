@@ -54,7 +54,7 @@ def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: tor
         return False
     if algorithm == "fused":
         return fits_bands(a.shape[0], comm.n_pes)
-    if not fits_small_m(a.shape[0], comm.n_pes):
+    if not fits_small_m(a.shape[0], comm.n_pes):  # there ``auto`` also considers those that send to peers' results
         return False
     if algorithm == "auto":
         c = a.new_empty(a.shape[0], b.shape[1], device="meta")

@@ -17,7 +17,8 @@ from triton_dist.kernels.collectives import model as collective
 from triton_dist.kernels.gemm.config import WIDE, ring_rows
 from triton_dist.kernels.gemm.few_columns import FEW_BYTES
 from triton_dist.kernels.gemm.schedule import rounds
-from triton_dist.kernels.gemm.tile_sizes import choose
+from triton_dist.kernels.gemm.small_m import MAX_ROWS, cut_for
+from triton_dist.kernels.gemm.tile_sizes import BY_ITSELF, choose
 from triton_dist.kernels.rates import NVLINK_RATE, WIRE, flops
 from triton_dist.kernels.shards import each_of
 
@@ -53,6 +54,9 @@ _PIECES = 1.15
 _MASKED = 2.85e-9
 """Seconds that each program of a small-M kernel takes for a byte of a row where threads load the rows with masks,
 whatever N is: 5.6 to 5.8 ns for an element of bfloat16 on H100s with N = 3584, 5120 and 8192, 5.3 on an H200."""
+_BANDED = 0.95
+"""What part of the time that its tiles take by the rates of rates.py a small-M kernel with bands of rows takes: 0.93 to
+1.01 with 2 H200s, where M lacks no row of a band."""
 _SHARED_TILES = 40 * _US
 """Where tiles have rows of two PEs: what M = 1000 and 2000 took more. That was with a row of tiles by itself behind the
 others, which is no longer so; it has not been measured since."""
@@ -96,10 +100,13 @@ class Gemm(NamedTuple):
     def seconds(self) -> float:
         """Of the local GEMM, by a kernel that is as fast as cuBLAS."""
         loaded = (self.m + self.n) * self.k * self.dtype.itemsize / _MEMORY
+        return _LAUNCH + max(2 * self.m * self.n * self.k / self._rate, loaded)
+
+    @property
+    def _rate(self) -> float:
+        """Products and sums in a second."""
         rate = _FLOAT32 if self.dtype == torch.float32 else flops(self.dtype)
-        if self.scales == "blocks":
-            rate *= _BLOCKS
-        return _LAUNCH + max(2 * self.m * self.n * self.k / rate, loaded)
+        return rate * _BLOCKS if self.scales == "blocks" else rate
 
     @property
     def local(self) -> float:
@@ -122,10 +129,22 @@ class Gemm(NamedTuple):
 
     def fused(self, *, to_all: bool) -> float:
         """Of the small-M kernel without its sends. It loads rows by masks where many lack (docs/decisions/0098)."""
+        if self.m > MAX_ROWS:
+            return max(self.seconds, _LAUNCH + self._banded)
         pes = 1 << (self.n_pes - 1).bit_length()
         block = self.m if to_all else each_of(self.m, self.n_pes) * pes
         masked = block > 64 and (block < 112 if to_all else self.m < 128)
         return max(self.seconds, _LAUNCH + self.k * self.dtype.itemsize * _MASKED if masked else 0.0)
+
+    @property
+    def _banded(self) -> float:
+        """Of the tiles of a small-M kernel with bands of rows."""
+        bands = -(-self.m // MAX_ROWS)
+        columns = cut_for(MAX_ROWS, self.n, self.dtype.itemsize, _SMS, bands).block_n
+        full, left = divmod(-(-self.n // columns) * bands, _SMS)
+        rounds = full + (BY_ITSELF + (1 - BY_ITSELF) * left / _SMS if left else 0.0)
+        tiles = 2 * MAX_ROWS * columns * self.k * _SMS / self._rate
+        return rounds * tiles * _BANDED * (1 if self.hopper else _PORTABLE)
 
     @property
     def nbytes(self) -> int:

@@ -59,7 +59,7 @@ def norm_gemm_kernel(
     )  # fmt: skip
     let_next_begin(DEPENDENT)
     sums = finish(sums, epilogue, tl.arange(0, BLOCK_M), M, tile * BLOCK_N + tl.arange(0, BLOCK_N))
-    store_tile(c, sums, 0, tile * (BLOCK_N // FOLD), BLOCK_M, M, N // FOLD, c_step, 1)
+    store_tile(c, sums, 0, 0, tile * (BLOCK_N // FOLD), BLOCK_M, M, N // FOLD, c_step, 1)
 
 
 def norm_gemm(

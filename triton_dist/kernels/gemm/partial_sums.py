@@ -58,8 +58,7 @@ def computation(
             **{name: needs_of_hopper or partial(run, gemm) for name, run in on_hopper.items()},
         },
         # Fused, or a GEMM in front of an exchange of few bytes, loads B as fast as memory gives it.
-        # In several bands it has not been timed.
-        passed_over=tuple(on_hopper) if _is_small_m(gemm) else ("fused",),
+        passed_over=tuple(on_hopper) if _is_small_m(gemm) else (),
     )
 
 

@@ -6,7 +6,8 @@ which adds what all have sent and, for the all-reduce, sends the sum to all. No 
 last block of B is one remote write, or two, and the time of the bytes.
 
 There may be a few bands of 128 rows, each with tiles of its own: for an all-reduce, where any PE may add up any rows,
-of rows that follow each other, for a reduce-scatter of as many rows of each PE.
+of rows that follow each other, for a reduce-scatter of as many rows of each PE. The last one ends with the last row, so
+it shares some with the band in front, which stores these.
 """
 
 from __future__ import annotations
@@ -58,10 +59,12 @@ _HEADER = tl.constexpr(32)
 
 @triton.jit
 def _exchange(
-    total, c, epilogue, slot, previous, trace, tile, first, column, each, mine, M, N, c_step,
+    total, c, epilogue, slot, previous, trace, tile, first, begin, column, each, mine, M, N, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Send each PE its rows of a tile, add what is received, and store ``mine`` of it, or send it to all PEs first.
+
+    The tile has rows from ``first`` on; those in front of ``begin`` are not stored.
 
     The epilogue is applied where a sum is complete, by the PE that adds it up. Meanwhile the slot of the tile before is
     cleared, ``previous`` words behind this one.
@@ -106,10 +109,19 @@ def _exchange(
         clear(here + second + previous, exist)
         received = receive(here + second, slot + second, MEMBERS, DTYPE, trace, tile)
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
-        store_tile(c, rows, first, column, each, M, N, c_step, PES)
+        store_tile(c, rows, first, begin, column, each, M, N, c_step, PES)
     else:
         store_tile(
-            c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), first, column, mine, mine, N, c_step, 1
+            c,
+            elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]),
+            first,
+            begin,
+            column,
+            mine,
+            mine,
+            N,
+            c_step,
+            1,
         )
 
 
@@ -131,7 +143,10 @@ def gemm_small_m(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         began = clock(trace)
         # Bands of the same columns of B are computed together.
-        first, across = tile % BANDS * (BLOCK_M if TO_ALL else BLOCK), tile // BANDS
+        begin, across = tile % BANDS * (BLOCK_M if TO_ALL else BLOCK), tile // BANDS
+        first = begin
+        if BANDS > 1:  # rows of a tile that A does not have would take TMA longer than others
+            first = tl.minimum(begin, M - BLOCK_M if TO_ALL else each - BLOCK)
         left = each if TO_ALL else each - first
         total = multiply(
             a, b, None, 0.0, first, across, M, N, K, each, left, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N,
@@ -143,7 +158,7 @@ def gemm_small_m(
         slot = slots + _HEADER + number * (N_PES * WORDS)
         previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
         _exchange(
-            total, c, epilogue, slot, previous, trace, tile, first, across * BLOCK_N, each, mine, M, N, c_step,
+            total, c, epilogue, slot, previous, trace, tile, first, begin, across * BLOCK_N, each, mine, M, N, c_step,
             TO_ALL, MEMBERS, WORDS,
         )  # fmt: skip
         number = tl.where(number == SLOTS - 1, 0, number + 1)
@@ -202,8 +217,11 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
 def reserve_slots(comm: Communicator, rows: int, n: int, itemsize: int, *, to_all: bool) -> None:
     """Make the slots of GEMMs with up to so many rows, and ``n`` columns. *Collective.*"""
     most = min(_block_m(rows, comm.n_pes), MAX_ROWS)
-    for block_m in takewhile(lambda size: size <= most, (16, 32, 64, 128)):
-        cut = _cut_here(block_m, n, itemsize, portable.programs())
+    sizes = [(size, 1) for size in takewhile(lambda size: size <= most, (16, 32, 64, 128))]
+    most_bands = min(triton.cdiv(rows, MAX_ROWS), MAX_BANDS)
+    sizes += [(MAX_ROWS, bands) for bands in range(2, most_bands + 1) if fits_bands(bands * MAX_ROWS, comm.n_pes)]
+    for block_m, bands in sizes:
+        cut = _cut_here(block_m, n, itemsize, portable.programs(), bands)
         _slots(comm, "all" if to_all else "scatter", block_m, cut, itemsize)
 
 

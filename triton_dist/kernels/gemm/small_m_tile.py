@@ -94,14 +94,14 @@ def ahead_of(tiles: int, block_n: int, k: int, itemsize: int) -> int:
 
 
 @triton.jit
-def store_tile(c, values, first, column, each, M, N, c_step, PES: tl.constexpr):
+def store_tile(c, values, first, begin, column, each, M, N, c_step, PES: tl.constexpr):
     """Store float32 values to the rows, from ``first`` on, of ``PES`` PEs, who have a block of equal size, and use
-    ``each`` of its rows."""
+    ``each`` of its rows; but to none in front of ``begin``."""
     BLOCK: tl.constexpr = values.shape[0] // PES
     rows = tl.arange(0, values.shape[0])
     columns = column + tl.arange(0, values.shape[1])
     places = first + rows // BLOCK * each + rows % BLOCK
-    exist = ((rows % BLOCK < each) & (places < M))[:, None] & (columns < N)[None, :]
+    exist = ((rows % BLOCK < each) & (places >= begin) & (places < M))[:, None] & (columns < N)[None, :]
     tl.store(c + places.to(tl.int64)[:, None] * c_step + columns[None, :], values.to(c.dtype.element_ty), mask=exist)
 
 

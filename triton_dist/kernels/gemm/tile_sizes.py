@@ -12,14 +12,15 @@ from triton_dist.kernels.gemm.config import FLAT, FLAT_NARROW, LARGE, NARROW, WI
 from triton_dist.kernels.gemm.schedule import rounds
 from triton_dist.kernels.rates import WIRE
 
-__all__ = ["ROUNDS_OF_LARGE", "choose"]
+__all__ = ["BY_ITSELF", "ROUNDS_OF_LARGE", "choose"]
 
 ROUNDS_OF_LARGE = 5
 """Of how many rounds tiles of 128 columns may be, where PEs exchange data meanwhile."""
 
-_BY_ITSELF = 0.66
+BY_ITSELF = 0.66
+"""The share of its time in a full round that a tile takes by itself."""
 _SPLITTING, _ADDING = 2e-6, 3.2e-6
-"""The share of its time in a full round that a tile takes by itself; and the seconds that a round takes longer whose
+"""The seconds that a round takes longer whose
 tiles, of 128 columns, are split, and for each step of the tree that adds their parts (docs/decisions/0123)."""
 
 
@@ -74,7 +75,7 @@ def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, pe
     sent = area / config.fold * c.element_size() * peers / WIRE
     computed = arrived = 0.0
     for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):
-        computed += tile / parts * (_BY_ITSELF + (1 - _BY_ITSELF) * count * parts / programs)
+        computed += tile / parts * (BY_ITSELF + (1 - BY_ITSELF) * count * parts / programs)
         if parts > 1:
             computed += (_SPLITTING + _ADDING * math.ceil(math.log2(parts))) * config.block_n / LARGE.block_n
         arrived = max(arrived, computed) + count * sent
