@@ -11,7 +11,7 @@ from pathlib import Path
 import triton
 from ptx import ptxas_report
 
-__all__ = ["ptx_that_fits", "registers_by_limit", "signals_all"]
+__all__ = ["ptx_that_fits", "registers_by_limit", "signals_all", "takes_uniform_numbers"]
 
 SHARED = 227 << 10
 """Shared memory of a program, in bytes."""
@@ -29,6 +29,15 @@ def ptx_that_fits(folder: Path, case: str) -> str:
     used = registers_by_limit(file.with_suffix(".cubin"))
     assert all(registers <= limit for limit, registers in used.items() if limit), (case, used)
     return file.read_text()
+
+
+def takes_uniform_numbers(folder: Path, case: str) -> bool:
+    """Whether each row that TMA moves is named by registers of the warp. Where the compiler does not know that all
+    lanes name the same one, TMA's instructions are predicated, and the code around them moves registers lane by lane."""
+    listing = subprocess.run([NVDISASM, "-c", folder / f"{case}.cubin"], capture_output=True, text=True, check=True)
+    moves = [line for line in listing.stdout.splitlines() if re.search(r"UTMA(LD|ST)G", line)]
+    assert moves, case
+    return not any("@" in line for line in moves)
 
 
 def registers_by_limit(cubin: Path) -> dict[int, int]:

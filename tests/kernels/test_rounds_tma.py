@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ptx import made_by, ptxas_report
-from sass import ptx_that_fits, signals_all
+from sass import ptx_that_fits, signals_all, takes_uniform_numbers
 
 COMPILE = Path(__file__).with_name("rounds_tma_ptx.py")
 
@@ -31,6 +31,7 @@ def test_it_moves_rows_by_tma_and_does_not_spill(
     made_by(COMPILE, tmp_path, *cases)
     for case in cases:
         ptx = ptx_that_fits(tmp_path, case)
+        assert takes_uniform_numbers(tmp_path, case), case
         assert "cp.async.bulk.tensor.3d.shared" in ptx and "cp.async.bulk.tensor.3d.global" in ptx
         # A round is complete before its flag is released, and its rows are loaded behind the flag of the peer.
         assert "cp.async.bulk.wait_group 0" in ptx and signals_all(ptx)

@@ -17,12 +17,19 @@ from triton_dist.triton_api import interpreter
 __all__ = ["inline_asm_elementwise"]
 
 
-def _nothing() -> None:
+def _nothing(*_: tl.tensor) -> None:
     """Accesses to memory are in order here."""
 
 
 def _release() -> None:
     partition().has_fenced = True
+
+
+def _of_all_lanes(value: tl.tensor) -> int:
+    """The bits of all lanes' numbers, which are one number here."""
+    if value.handle.data.size > 1:
+        raise NotImplementedError("the CPU world does not know which lane has which element: reduce them by gl.sum")
+    return int(value.handle.data.item())
 
 
 _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
@@ -33,6 +40,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     r"cp\.async\.bulk\.commit_group": tma.commit,
     r"cp\.async\.bulk\.wait_group (\d+)": lambda number: tma.completed(int(number)),
     r"cp\.async\.bulk\.wait_group\.read (\d+)": lambda number: tma.store_wait(int(number)),
+    r"redux\.sync\.or\.b32 \$0, \$1, 0xffffffff": _of_all_lanes,
     r"mov\.b32 \$0, (\d+)": int,
     r"mov\.u32 \$0, %clock": time.perf_counter_ns,
     r"mov\.u32 \$0, %globaltimer_lo": time.time_ns,
@@ -52,7 +60,7 @@ def inline_asm_elementwise(
     for instruction in filter(None, map(str.strip, constant(asm).strip("{} ").split(";"))):
         for pattern, act in _INSTRUCTIONS.items():
             if found := re.fullmatch(pattern, instruction):
-                result = act(*found.groups())
+                result = act(*found.groups(), *args)
                 value = value if result is None else int(result)
                 break
         else:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from triton_dist.kernels.gemm.hopper.flags import uniform
 from triton_dist.kernels.moe.rounds_hopper import block_of, padded
 
 __all__ = [
@@ -122,7 +123,7 @@ def pes_of(chosen, CONFIG: gl.constexpr):
 @gluon.jit
 def _bits_of_tokens(bits, EACH: gl.constexpr):
     order = gl.arange(0, bits.shape[0], bits.type.layout)
-    return gl.sum(bits << (order * EACH).to(gl.int64), axis=0)
+    return uniform(gl.sum(bits << (order * EACH).to(gl.int64), axis=0))
 
 
 @gluon.jit

@@ -33,6 +33,7 @@ from triton_dist.kernels.gemm.hopper.flags import (
     signal_all,
     store_nothing,
     stores_complete,
+    uniform,
 )
 
 __all__ = [
@@ -154,7 +155,7 @@ def _bits(block):
     """The rows of a block [batch, choices] of which an element is set, as bits of a number."""
     rows = gl.max(block, axis=1)
     order = gl.arange(0, block.shape[0], gl.SliceLayout(1, block.type.layout))
-    return gl.sum(rows << order, axis=0)
+    return uniform(gl.sum(rows << order, axis=0))
 
 
 @gluon.jit

@@ -22,6 +22,7 @@ __all__ = [
     "signal_peer",
     "store_nothing",
     "stores_complete",
+    "uniform",
     "wait_for_previous",
     "wait_peers",
 ]
@@ -149,6 +150,25 @@ def fence_async_proxy():
 def wait_for_previous():
     """Wait for the end of the kernel in front, if this one has begun before it (``dependent_launch.py``)."""
     gl.inline_asm_elementwise("griddepcontrol.wait; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def uniform(value):
+    """An int32 or int64 that all lanes of the calling warp have, in registers of the warp. Of what came from other
+    lanes the compiler does not know that it is one number, and all code that depends on it is slower, TMA's most of
+    all (docs/decisions/0124)."""
+    if value.dtype == gl.int64:
+        upper, lower = _uniform_word((value >> 32).to(gl.int32)), _uniform_word(value.to(gl.int32))
+        return (upper.to(gl.int64) << 32) | (lower.to(gl.int64) & 0xFFFFFFFF)
+    else:
+        return _uniform_word(value)
+
+
+@gluon.jit
+def _uniform_word(value):
+    return gl.inline_asm_elementwise(
+        "redux.sync.or.b32 $0, $1, 0xffffffff;", "=r,r", [value], dtype=gl.int32, is_pure=False, pack=1
+    )
 
 
 @gluon.jit
