@@ -2,8 +2,8 @@
 
 A case is the bytes of a row, how many choices a token has, PEs, SMs, and scales of a row: ``7168-8-2-24-56``. Writes
 the PTX of the kernel that moves tokens, of the one in front, ``tables-…``, and of a combine of bfloat16 rows of up to
-16 KB, ``combine-…``, by the host's code, to FOLDER. ``7168-8-2-24-56-rows`` moves neither ids nor weights, and is no
-more.
+16 KB, ``combine-…``, by the host's code, to FOLDER. ``7168-8-2-24-56-rows`` is a dispatch by a handle, without ids and
+weights, and is no more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_case(folder: Path, case: str) -> None:
     beside = Beside(None, None, scales) if only_rows else Beside(ids, routing.weights, scales)
     tables = torch.zeros(tables_of(routing).words, dtype=torch.int32)
     write_code_to(folder, case)
-    tokens_by_tma.move_tokens(plan, x[:MAX_TOKENS], routing, beside, out, beside, tables, 0)
+    tokens_by_tma.move_tokens(plan, x[:MAX_TOKENS], routing, beside, out, beside, tables, 0, early=not only_rows)
     if only_rows:
         return
     if (of_sums := sums_plan_for(n_pes, row_bytes)) is not None:

@@ -15,6 +15,7 @@ __all__ = [
     "combine_plan_for",
     "combine_plan_of",
     "depth_for",
+    "early_rounds_for",
     "lanes_of",
     "lines_in_memory",
     "plan_for",
@@ -43,6 +44,8 @@ _OF_A_COMBINE = 232448 - 2048
 _DEPTHS = 8, 16
 _IN_FLIGHT = 10 << 20
 """Bytes, of all lanes to all peers."""
+_EARLY = 2 << 20
+"""Bytes that the link moves while a kernel exchanges tables, 6 µs."""
 _SUMMED_LINES = 128
 """Of a box whose sums four warps hold in registers, at most."""
 
@@ -143,6 +146,12 @@ def depth_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
     """
     of_round = lanes * batch * (n_pes - 1) * row_bytes
     return next((depth for depth in _DEPTHS if depth // 2 * of_round >= _IN_FLIGHT), _DEPTHS[-1])
+
+
+def early_rounds_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
+    """How many rounds are sent while tables are exchanged, at least one, and none that waits for what has come."""
+    of_round = lanes * batch * (n_pes - 1) * row_bytes
+    return max(1, min(_EARLY // of_round, depth_for(n_pes, lanes, batch, row_bytes) // 2))
 
 
 def _rings_of(row_bytes: int, sevenths: int) -> TokensPlan:

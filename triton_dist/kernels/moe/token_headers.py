@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from triton_dist.kernels.gemm.hopper.flags import acquire, signal_all
+from triton_dist.kernels.gemm.hopper.flags import acquire, signal_all, wait_for_previous
 from triton_dist.kernels.moe.rounds_hopper import padded
 from triton_dist.kernels.moe.token_ring import BATCH, tokens_of
 
@@ -186,6 +186,7 @@ def _fill_the_rest(of, begin, lane, lanes, CONFIG: gl.constexpr):
 def move_headers(of, route, call, lane, lanes, CONFIG: gl.constexpr):
     """Send what goes with this PE's tokens, and take what goes with those that come."""
     N: gl.constexpr = CONFIG.n_pes
+    wait_for_previous()
     if CONFIG.header > 0:
         half = call & 1
         begin, end = _part_of(route.n_tokens, lane, lanes)

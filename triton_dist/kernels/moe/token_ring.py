@@ -35,9 +35,11 @@ __all__ = [
     "let_fill",
     "make_barriers",
     "make_ring",
+    "rounds_for",
     "rounds_of",
     "route_of",
     "signal_peers",
+    "signal_rounds",
     "slot_of",
     "store_row",
     "stored_round",
@@ -62,6 +64,7 @@ class TokensConfig:
         tables: where the tables of ``token_batches.py`` are in the memory: tokens_of, rows_of, goes, comes.
         depth: of the slots, in rounds, a power of two.
         top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
+        early: how many rounds a PE sends by its ids, while the tables are exchanged.
         row_lines, dtype: of a combine's rows.
     """
 
@@ -77,6 +80,7 @@ class TokensConfig:
     max_tokens: int = 1
     n_scales: int = 0
     with_ids: bool = False
+    early: int = 0
     row_lines: int = 0
     dtype: str = ""
 
@@ -144,9 +148,10 @@ def fill(rows, row, ring, stage, phase, STAGES: gl.constexpr, CONFIG: gl.constex
 @gluon.jit
 def fill_batch(rows, row, bits, ring, stage, phase, STAGES: gl.constexpr, CONFIG: gl.constexpr):
     """Load those of the rows from ``row`` on whose bit is set."""
-    for j in range(BATCH):
-        if (bits >> j) & 1 != 0:
-            stage, phase = fill(rows, row + j, ring, stage, phase, STAGES, CONFIG)
+    while bits != 0:  # not unrolled, as code for eight rows would be
+        if bits & 1 != 0:
+            stage, phase = fill(rows, row, ring, stage, phase, STAGES, CONFIG)
+        bits, row = bits >> 1, row + 1
     return stage, phase
 
 
@@ -179,14 +184,21 @@ def store_row(to, row, ring, stage, phase, number, STAGES: gl.constexpr):
 
 @gluon.jit
 def signal_peers(route, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Tell all peers of the rounds that have arrived. A fence waits for what the multiprocessor has stored, 3 µs, so a
-    warp does nothing else; and one fence is for all rounds that have arrived by then, which are more than one where
-    rows are small.
+    """Tell all peers of the rounds that have arrived."""
+    signal_rounds(route, stored, newest, first, 0, rounds, lane, lanes, CONFIG)
+
+
+@gluon.jit
+def signal_rounds(route, stored, newest, first, begin, rounds, lane, lanes, CONFIG: gl.constexpr):
+    """Tell all peers of the rounds from ``begin`` on that have arrived; return the first that they are not told of.
+
+    A fence waits for what the multiprocessor has stored, 3 µs, so a warp does nothing else; and one fence is for all
+    rounds that have arrived by then, which are more than one where rows are small.
 
     The warp that stores is less than ``CONFIG.depth`` rounds ahead: it sends round g when peers have sent round
     g - ``CONFIG.gate``, which they do when they have received the round as many in front of that one of this PE.
     """
-    i = 0
+    i = gl.to_tensor(begin)
     while i < rounds:
         wait_round(stored, i, CONFIG)
         # What it says may be old, or of the launch before. The round that it names is waited for, too.
@@ -195,6 +207,7 @@ def signal_peers(route, stored, newest, first, rounds, lane, lanes, CONFIG: gl.c
         wait_round(stored, last, CONFIG)
         signal_all(route.flags + route.me * lanes + lane, route.distances, route.me, first + last, CONFIG.n_pes)
         i = last + 1
+    return i
 
 
 @gluon.jit
@@ -239,7 +252,13 @@ def rounds_of(route, lanes, CONFIG: gl.constexpr):
     most = tokens_of(route, 0)
     for rank in gl.static_range(1, N):
         most = gl.maximum(most, tokens_of(route, rank))
-    return gl.maximum(gl.cdiv(gl.cdiv(most, BATCH), lanes), 1)
+    return rounds_for(most, lanes)
+
+
+@gluon.jit
+def rounds_for(n_tokens, lanes):
+    """How many rounds a PE with so many tokens makes for itself."""
+    return gl.maximum(gl.cdiv(gl.cdiv(n_tokens, BATCH), lanes), 1)
 
 
 @gluon.jit

@@ -12,7 +12,7 @@ import torch
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
-from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, TokensPlan, depth_for, lines_in_memory
+from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, TokensPlan, depth_for, early_rounds_for, lines_in_memory
 from triton_dist.kernels.moe.token_batches import (
     BATCH,
     batch_slots,
@@ -76,14 +76,17 @@ class _Headers(NamedTuple):
     flag_distances: torch.Tensor
 
 
-def configuration(plan: TokensPlan, routing: Routing, lines: int, n_scales: int, with_ids: bool) -> Any:
-    """The constants of a launch for rows of so many lines."""
+def configuration(
+    plan: TokensPlan, routing: Routing, lines: int, n_scales: int, with_ids: bool, *, early: bool = False
+) -> Any:
+    """The constants of a launch for rows of so many lines; ``early`` if the kernel in front makes the tables."""
     from triton_dist.kernels.moe.token_ring import TokensConfig
 
     tables = tables_of(routing)
     return TokensConfig(
         routing.members.size, tables.batches, lines_in_memory(lines), plan.sent, plan.received, tables[:4],
         _depth(routing, lines), routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
+        early_rounds_for(routing.members.size, routing.num_sms, BATCH, lines * LINE_BYTES) if early else 0,
     )  # fmt: skip
 
 
@@ -140,17 +143,20 @@ def _words(beside: Beside, memory: torch.Tensor) -> list[torch.Tensor]:
 
 def move_tokens(
     plan: TokensPlan, x: torch.Tensor, routing: Routing, given: Beside, out: torch.Tensor, found: Beside,
-    memory: torch.Tensor, buffer: int,
+    memory: torch.Tensor, buffer: int, *, early: bool = False,
 ) -> Launch | None:  # fmt: skip
-    """Move tokens, and what goes with them, when the tables are in ``memory``. *Collective* the first time."""
+    """Move tokens, and what goes with them, by the tables in ``memory``. With ``early`` the kernel in front makes them,
+    and tokens go by their ids meanwhile. *Collective* the first time."""
     from triton_dist.kernels.moe.tokens_hopper import moe_dispatch_tokens_by_tma
 
     assert routing.comm is not None
     lines = x.shape[1] * x.element_size() // LINE_BYTES
-    config = configuration(plan, routing, lines, given.n_scales, given.ids is not None)
+    config = configuration(plan, routing, lines, given.n_scales, given.ids is not None, early=early)
     of, headers = _lanes(routing, "tokens", lines, buffer), _headers(routing, config.header, buffer)
     rows = x if len(x) else out  # nothing is loaded of a PE without tokens, but TMA needs an address
     beside = [*_words(given, memory), *_words(found, memory)]
+    if early:
+        beside[0] = routing.ids
     return launch(
         moe_dispatch_tokens_by_tma, (routing.num_sms,), (map_of(rows, lines), map_of(out, lines), *beside, memory),
         *_maps_of_slots(routing, of.slots, lines), routing.n_tokens, of.flags, of.distances, of.rounds, *headers,
@@ -174,13 +180,14 @@ def dispatch_by_tma(
 
     def of_rows(x: Any, ids: Any, weights: Any, scales: Any, out: Any, out_ids: Any, out_weights: Any,
                 out_scales: Any, memory: Any) -> Any:  # fmt: skip
-        beside = (ids, weights) if with_ids else (memory, memory)
+        beside = ids, weights if with_ids else memory
         found = (out_ids, out_weights) if with_ids else (memory, memory)
         one, other = (scales, out_scales) if with_scales else (memory, memory)
         return (x if has_tokens else out), out, *beside, one, *found, other, memory
 
     tables = exchange_batches(routing, memory, buffer)
-    return steps((tables, of_tables), (move_tokens(plan, x, routing, given, out, found, memory, buffer), of_rows))
+    rows = move_tokens(plan, x, routing, given, out, found, memory, buffer, early=True)
+    return steps((tables, of_tables), (rows, of_rows))
 
 
 def combine_by_tma(

@@ -1,11 +1,13 @@
 """Tokens to PEs in rounds, moved by TMA through shared memory, once to each PE. For Hopper GPUs.
 
-A first kernel (``token_batches.py``) has told all PEs which tokens go where. A program here has five warps that move
+A first kernel (``token_batches.py``) tells all PEs which tokens go where. A program here has five warps that move
 rows, and four that move what goes with them (``token_headers.py``) meanwhile:
 
 - One warp loads the PE's own tokens into a ring, and one stores each to the slots of the PEs that it goes to, and to
   the result if it stays. When all of a batch have arrived, which that one knows while it stores the next, a third
-  releases a flag on every PE: the number of the round.
+  releases a flag on every PE: the number of the round. The slots of a round are the same wherever tokens go, so the
+  first rounds are sent by the ids while the first kernel runs. Where a token's row is, it tells in the end; so those of
+  these rounds that stay are stored by the warps of what comes, for which nothing has come then.
 - One warp loads, behind the flag of each source, the tokens that have come to the slots, and one stores them to the
   result, where they lie in the order of sources and tokens.
 
@@ -29,6 +31,7 @@ from triton_dist.kernels.gemm.hopper.flags import (
 )
 from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
+from triton_dist.kernels.moe.token_ids import goes_to_others, ids_of
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
@@ -42,9 +45,10 @@ from triton_dist.kernels.moe.token_ring import (
     let_fill,
     make_barriers,
     make_ring,
+    rounds_for,
     rounds_of,
     route_of,
-    signal_peers,
+    signal_rounds,
     slot_of,
     store_row,
     stored_round,
@@ -55,44 +59,67 @@ __all__ = ["moe_dispatch_tokens_by_tma"]
 
 
 @gluon.jit
-def _load_own(x, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Load this PE's tokens that go anywhere."""
-    stage, phase = 0, 0
-    ahead = goes_of(route, lane)
-    for i in range(rounds):
-        bits = anywhere(ahead, CONFIG)
-        ahead = goes_of(route, (i + 1) * lanes + lane)
-        token = (i * lanes + lane) * BATCH
-        stage, phase = fill_batch(x, token, bits, ring, stage, phase, CONFIG.sent, CONFIG)
+def _early(route, lanes, CONFIG: gl.constexpr):
+    """How many rounds this PE sends by its ids."""
+    return gl.minimum(rounds_for(route.n_tokens, lanes), CONFIG.early)
 
 
 @gluon.jit
-def _store_own(out, peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Store this PE's tokens to the slots of their PEs, and to the result those that stay."""
+def _load_own(x, ids, route, ring, lane, lanes, CONFIG: gl.constexpr):
+    """Load this PE's tokens that go anywhere; in early rounds, to other PEs."""
+    stage, phase = 0, 0
+    early = _early(route, lanes, CONFIG)
+    if CONFIG.early > 0:
+        next_ids = ids_of(ids, route, lane, CONFIG)
+        for i in range(early):
+            bits = anywhere(goes_to_others(next_ids, route.me, CONFIG), CONFIG)
+            next_ids = ids_of(ids, route, (i + 1) * lanes + lane, CONFIG)
+            stage, phase = fill_batch(x, (i * lanes + lane) * BATCH, bits, ring, stage, phase, CONFIG.sent, CONFIG)
+    wait_for_previous()
+    ahead = goes_of(route, early * lanes + lane)
+    for i in range(early, rounds_for(route.n_tokens, lanes)):
+        bits = anywhere(ahead, CONFIG)
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        stage, phase = fill_batch(x, (i * lanes + lane) * BATCH, bits, ring, stage, phase, CONFIG.sent, CONFIG)
+
+
+@gluon.jit
+def _store_own(out, peers, ids, route, ring, received, stored, newest, first, lane, lanes, CONFIG: gl.constexpr):
+    """Store this PE's tokens to the slots of their PEs, and to the result those that stay, but of early rounds. Then
+    other PEs may have rounds, in which this one sends nothing."""
     N: gl.constexpr = CONFIG.n_pes
     STAGES: gl.constexpr = CONFIG.sent
     UNREAD: gl.constexpr = lag_of(CONFIG.sent) * N
     GROUPS: gl.constexpr = LATE * N
     stage, phase, number = 0, 0, 0
-    ahead = goes_of(route, lane)
-    stay = comes_of(route, route.me, lane, CONFIG)
-    for i in range(rounds):
+    me, early, own = route.me, _early(route, lanes, CONFIG), rounds_for(route.n_tokens, lanes)
+    ahead, stay = gl.to_tensor(0).to(gl.int64), gl.to_tensor(0)
+    if CONFIG.early == 0:
+        ahead, stay = goes_of(route, lane), comes_of(route, me, lane, CONFIG)
+    else:
+        next_ids = ids_of(ids, route, lane, CONFIG)
+    for i in range(own):
         goes, row = ahead, stay >> 8
-        bits = anywhere(ahead, CONFIG)
-        ahead = goes_of(route, (i + 1) * lanes + lane)
-        stay = comes_of(route, route.me, (i + 1) * lanes + lane, CONFIG)
+        batch = (i + 1) * lanes + lane
+        if CONFIG.early > 0:
+            if i < early:
+                goes = goes_to_others(next_ids, me, CONFIG)
+            next_ids = ids_of(ids, route, gl.where(i + 1 < early, batch, CONFIG.max_tokens), CONFIG)
+        if i >= early:
+            ahead, stay = goes_of(route, batch), comes_of(route, me, batch, CONFIG)
+        bits = anywhere(goes, CONFIG)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
-        slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
+        slot = slot_of(first + i, me, lanes, lane, CONFIG)
         for j in range(BATCH):
             if (bits >> j) & 1 != 0:
                 mbarrier.wait(ring.full.index(stage), phase)
                 for distance in gl.static_range(1, N):
-                    if (goes >> (8 * ((route.me + distance) % N) + j)) & 1 != 0:
+                    if (goes >> (8 * ((me + distance) % N) + j)) & 1 != 0:
                         tma.async_store(peers[distance - 1], [slot + j, 0, 0], ring.rows.index(stage))
                     else:
                         store_nothing()
-                if (goes >> (8 * route.me + j)) & 1 != 0:
+                if (goes >> (8 * me + j)) & 1 != 0:
                     tma.async_store(out, [row, 0, 0], ring.rows.index(stage))
                     row += 1
                 else:
@@ -107,23 +134,44 @@ def _store_own(out, peers, route, ring, received, stored, newest, first, rounds,
             if (j == LATE - 1) & (i >= 1):  # by now the batch in front has arrived, or soon will have
                 stores_complete(GROUPS)
                 stored_round(stored, newest, first, i - 1, CONFIG)
+        if i + 1 == early:
+            wait_for_previous()
+            ahead, stay = goes_of(route, batch), comes_of(route, me, batch, CONFIG)
     stores_complete()
-    stored_round(stored, newest, first, rounds - 1, CONFIG)
+    stored_round(stored, newest, first, own - 1, CONFIG)
+    for i in range(own, rounds_of(route, lanes, CONFIG)):
+        if i >= CONFIG.gate:
+            wait_round(received, i - CONFIG.gate, CONFIG)
+        stored_round(stored, newest, first, i, CONFIG)
 
 
 @gluon.jit
-def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Load the tokens that come, of each round in the order in which PEs send to this one.
+def _signal(route, stored, newest, first, lane, lanes, CONFIG: gl.constexpr):
+    """Tell all peers of the rounds that have arrived: of this PE's own before it knows of others'."""
+    i = signal_rounds(route, stored, newest, first, 0, _early(route, lanes, CONFIG), lane, lanes, CONFIG)
+    wait_for_previous()
+    signal_rounds(route, stored, newest, first, i, rounds_of(route, lanes, CONFIG), lane, lanes, CONFIG)
+
+
+@gluon.jit
+def _load_received(x, slots, route, ring, acquired, first, lane, lanes, CONFIG: gl.constexpr):
+    """Load the tokens of early rounds that stay, then those that come, of each round in the order in which PEs send to
+    this one.
 
     A flag often says that several rounds have arrived. So what was acquired once is not asked for again.
     """
     N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
+    wait_for_previous()
+    for i in range(_early(route, lanes, CONFIG)):
+        batch = i * lanes + lane
+        bits = comes_of(route, route.me, batch, CONFIG) & 255
+        stage, phase = fill_batch(x, batch * BATCH, bits, ring, stage, phase, CONFIG.received, CONFIG)
     newest = ()  # round that each source is known to have sent
     for _ in gl.static_range(1, N):
         newest = newest + (first - 1,)  # type: ignore[assignment]  # noqa: RUF005
     ahead = comes_of_others(route, lane, -1, CONFIG)
-    for i in range(rounds):
+    for i in range(rounds_of(route, lanes, CONFIG)):
         come, known = ahead, newest
         ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         newest = ()
@@ -141,24 +189,36 @@ def _load_received(slots, route, ring, acquired, first, rounds, lane, lanes, CON
 
 
 @gluon.jit
-def _store_received(out, route, ring, acquired, received, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Store the tokens that come to the result."""
+def _store_received(out, route, ring, acquired, received, lane, lanes, CONFIG: gl.constexpr):
+    """Store the tokens of early rounds that stay, and those that come, to the result."""
     N: gl.constexpr = CONFIG.n_pes
     stage, phase, number = 0, 0, 0
+    wait_for_previous()
+    for i in range(_early(route, lanes, CONFIG)):
+        stay = comes_of(route, route.me, i * lanes + lane, CONFIG)
+        stage, phase, number = _store_rows(out, stay, ring, stage, phase, number, CONFIG)
     ahead = comes_of_others(route, lane, -1, CONFIG)
-    for i in range(rounds):
+    for i in range(rounds_of(route, lanes, CONFIG)):
         come = ahead
         ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         for distance in gl.static_range(1, N):
-            bits, row = come[distance - 1] & 255, come[distance - 1] >> 8
-            for j in range(BATCH):
-                if (bits >> j) & 1 != 0:
-                    stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
-                    row += 1
+            stage, phase, number = _store_rows(out, come[distance - 1], ring, stage, phase, number, CONFIG)
         # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
         wait_round(acquired, i, CONFIG)
         done_round(received, i, CONFIG)
     stores_complete()
+
+
+@gluon.jit
+def _store_rows(out, come, ring, stage, phase, number, CONFIG: gl.constexpr):
+    """Store the next rows of the ring, as many as a word of the tables says, to the result."""
+    bits, row = come & 255, come >> 8
+    while bits != 0:
+        if bits & 1 != 0:
+            stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
+            row += 1
+        bits = bits >> 1
+    return stage, phase, number
 
 
 @gluon.jit(do_not_specialize=["n_tokens", "me", "capacity"])
@@ -175,6 +235,8 @@ def moe_dispatch_tokens_by_tma(
         memory: of the result, with its tables.
         rounds: int32 for each program, the last round of all launches, and behind these the newest that has arrived.
         calls: int32 for each program, the last call.
+        ids: also what early rounds are sent by. They, ``x`` and the numbers of rounds and calls are read while the
+            kernel in front runs, which must be the one that makes the tables, launched behind what wrote these.
         ids, weights, …, headers, …: of :class:`Headers`.
     """
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
@@ -191,21 +253,21 @@ def moe_dispatch_tokens_by_tma(
     acquired = make_barriers(CONFIG.depth)
     received = make_barriers(CONFIG.depth)
     stored = make_barriers(CONFIG.depth)
-    wait_for_previous()  # also before the counters: what is in front may be the last launch of this kernel
+    if CONFIG.early == 0:
+        wait_for_previous()  # also before the counters: what is in front may be the last launch of this kernel
     first, newest = gl.load(rounds + lane) + 1, rounds + lanes + lane
     call = gl.load(calls + lane) + 1
-    n = rounds_of(route, lanes, CONFIG)
     gl.warp_specialize(
         [
             (move_headers, (of, route, call, lane, lanes, CONFIG)),
-            (_load_own, (x, route, own, n, lane, lanes, CONFIG)),
-            (_store_own, (out, peers, route, own, received, stored, newest, first, n, lane, lanes, CONFIG)),
-            (_load_received, (slots, route, found, acquired, first, n, lane, lanes, CONFIG)),
-            (_store_received, (out, route, found, acquired, received, n, lane, lanes, CONFIG)),
-            (signal_peers, (route, stored, newest, first, n, lane, lanes, CONFIG)),
+            (_load_own, (x, ids, route, own, lane, lanes, CONFIG)),
+            (_store_own, (out, peers, ids, route, own, received, stored, newest, first, lane, lanes, CONFIG)),
+            (_load_received, (x, slots, route, found, acquired, first, lane, lanes, CONFIG)),
+            (_store_received, (out, route, found, acquired, received, lane, lanes, CONFIG)),
+            (_signal, (route, stored, newest, first, lane, lanes, CONFIG)),
         ],
         [1, 1, 1, 1, 1],
-        [64, 96, 64, 64, 64],
+        [64, 96, 96, 64, 64],
     )
-    gl.store(rounds + lane, first + n - 1)
+    gl.store(rounds + lane, first + rounds_of(route, lanes, CONFIG) - 1)
     gl.store(calls + lane, call)
