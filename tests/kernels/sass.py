@@ -33,7 +33,7 @@ def ptx_that_fits(folder: Path, case: str) -> str:
 
 def takes_uniform_numbers(folder: Path, case: str) -> bool:
     """Whether each row that TMA moves is named by registers of the warp. Where the compiler does not know that all
-    lanes name the same one, TMA's instructions are predicated, and the code around them moves registers lane by lane."""
+    lanes name the same one, TMA's instructions are predicated, and registers are moved lane by lane around them."""
     listing = subprocess.run([NVDISASM, "-c", folder / f"{case}.cubin"], capture_output=True, text=True, check=True)
     moves = [line for line in listing.stdout.splitlines() if re.search(r"UTMA(LD|ST)G", line)]
     assert moves, case
