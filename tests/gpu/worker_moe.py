@@ -250,6 +250,42 @@ def combines_by_tma(world: Any) -> None:
                     assert not different, f"PE {me}: {hidden} of {dtype}, {programs} programs: tokens {different}"
 
 
+def rounds_of_one_choice(world: Any) -> None:
+    """Each token to one expert, again and again, as ``benchmarks/moe.py --only kraken`` does: few additions for a row,
+    so rows follow each other as fast as they can. Once, on 2 H200s, some were wrong there (docs/decisions/0124)."""
+    me, n, device = world.pe, world.n_pes, world.device
+    tokens_, hidden, repeats, numbers = (4096, 4096, 40, (64, 16, 24)) if ON_GPU else (21, 512, 2, (2, 3))
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.randint(0, 4 * n, (n, tokens_, 1), generator=generator).to(device)
+    weights = (torch.randint(1, 5, ids.shape, generator=generator) / 4).to(device)
+    on_device = torch.Generator(device).manual_seed(3)
+    x = torch.randint(-8, 9, (n, tokens_, hidden), generator=on_device, device=device, dtype=torch.float16).bfloat16()
+    exact = (x[me].float() * weights[me]).bfloat16()
+    options: dict[str, Any] = {"num_experts": 4 * n, "max_tokens": tokens_}
+    for programs in numbers:
+        want = moe.dispatch(x[me], ids[me], weights[me], **options, num_sms=programs, algorithm="portable")
+        rows = int(want.counts.sum())
+        results = []
+        for _ in range(repeats):
+            found = moe.dispatch(x[me], ids[me], weights[me], **options, num_sms=programs)
+            results.append((found.x[:rows], moe.combine(found.x, found), moe.combine(want.x, found)))
+            if len(results) == 8 or not ON_GPU:  # without a pause in between
+                for number, result in enumerate(results):
+                    for what, here, right in zip(
+                        ("a dispatch", "what came back", "a combine"),
+                        result,
+                        (want.x[:rows], exact, exact),
+                        strict=True,
+                    ):
+                        wrong = (here != right).any(dim=1).nonzero().flatten().tolist()
+                        others = [(here[i] == right).all(dim=1).nonzero().flatten().tolist() for i in wrong[:4]]
+                        assert not wrong, (
+                            f"PE {me}, {programs} programs, call {number}: {len(wrong)} rows of {what} are wrong, first"
+                            f" {wrong[:8]}, which hold rows {others}"
+                        )
+                results.clear()
+
+
 class Sent(NamedTuple):
     """What a PE passes to ``dispatch_tokens``, or what comes to one."""
 
@@ -961,6 +997,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     rounds,
     rounds_by_tma,
     combines_by_tma,
+    rounds_of_one_choice,
     tokens_once,
     graphs_of_tokens,
     tokens_of_communicators,

@@ -487,8 +487,9 @@ def workspaces_are_as_large_as_pytorch_s() -> None:
 
 def gemms_within_other_calls_are_cublas_s() -> None:
     """The projection of many requests, which is another call; a GEMM behind a norm."""
-    q, cache = torch.zeros(300, 8, 64).bfloat16(), torch.zeros(4, 64, 2, 64).bfloat16()
-    lengths, pages, weight = torch.ones(300).int(), torch.zeros(300, 2, dtype=torch.int32), numbers(8 * 64, N)
+    requests = 600  # more than ``fused`` takes
+    q, cache = torch.zeros(requests, 8, 64).bfloat16(), torch.zeros(4, 64, 2, 64).bfloat16()
+    lengths, pages, weight = torch.ones(requests).int(), torch.zeros(requests, 2, dtype=torch.int32), numbers(8 * 64, N)
     a, rows, norm = numbers(ROWS, K), numbers(200, K), numbers(K)
     project = partial(kernels.flash_decode_projection, q, cache, cache, lengths, weight, block_table=pages)
     for call in (project, lambda: kernels.norm_gemm(rows, B, norm), lambda: kernels.functional.all_gather_gemm(a, B)):
