@@ -64,7 +64,7 @@ class Tokens:
 
     def check_sums(self, result: torch.Tensor, _: int) -> str | None:
         excess = ((result.float() - self.case.x.float() * self.pes).abs() - 0.02 * result.float().abs()).max().item()
-        return f"an error is too large by {excess:.3f}" if excess > 1e-3 else None
+        return None if excess <= 1e-3 else f"an error is too large by {excess:.3f}"
 
 
 def _dispatched(case: Case, **options: Any) -> moe.DispatchedTokens:
