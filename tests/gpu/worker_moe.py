@@ -271,12 +271,8 @@ def rounds_of_one_choice(world: Any) -> None:
             results.append((found.x[:rows], moe.combine(found.x, found), moe.combine(want.x, found)))
             if len(results) == 8 or not ON_GPU:  # without a pause in between
                 for number, result in enumerate(results):
-                    for what, here, right in zip(
-                        ("a dispatch", "what came back", "a combine"),
-                        result,
-                        (want.x[:rows], exact, exact),
-                        strict=True,
-                    ):
+                    steps = ("a dispatch", want.x[:rows]), ("what came back", exact), ("a combine", exact)
+                    for (what, right), here in zip(steps, result, strict=True):
                         wrong = (here != right).any(dim=1).nonzero().flatten().tolist()
                         others = [(here[i] == right).all(dim=1).nonzero().flatten().tolist() for i in wrong[:4]]
                         assert not wrong, (

@@ -111,18 +111,8 @@ def _exchange(
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
         store_tile(c, rows, first, begin, column, each, M, N, c_step, PES)
     else:
-        store_tile(
-            c,
-            elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]),
-            first,
-            begin,
-            column,
-            mine,
-            mine,
-            N,
-            c_step,
-            1,
-        )
+        own_rows = elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS])
+        store_tile(c, own_rows, first, begin, column, mine, mine, N, c_step, 1)
 
 
 @triton.jit(do_not_specialize=["M", "each", "mine"])

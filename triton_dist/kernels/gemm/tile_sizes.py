@@ -20,8 +20,8 @@ ROUNDS_OF_LARGE = 5
 BY_ITSELF = 0.66
 """The share of its time in a full round that a tile takes by itself."""
 _SPLITTING, _ADDING = 2e-6, 3.2e-6
-"""The seconds that a round takes longer whose
-tiles, of 128 columns, are split, and for each step of the tree that adds their parts (docs/decisions/0123)."""
+"""The seconds that a round takes longer whose tiles, of 128 columns, are split, and for each step of the tree that adds
+their parts (docs/decisions/0123)."""
 
 
 def choose(
