@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
+from unittest import mock
 
 import torch
 from ops.grouped_gemms import grouped_gemms_with_scales_of_blocks
@@ -22,6 +23,7 @@ from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.moe import functional_tensor_parallel_gradients as slices
+from triton_dist.kernels.moe import rounds_plan
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
@@ -252,7 +254,13 @@ def combines_by_tma(world: Any) -> None:
 
 def rounds_of_one_choice(world: Any) -> None:
     """Each token to one expert, again and again, as ``benchmarks/moe.py --only kraken`` does: few additions for a row,
-    so rows follow each other as fast as they can. Once, on 2 H200s, some were wrong there (docs/decisions/0124)."""
+    so rows follow each other as fast as they can. Once, on 2 H200s, some were wrong there (docs/decisions/0124), and
+    since then these go by load and store; here by TMA."""
+    with mock.patch.object(rounds_plan, "FEWEST_CHOICES", 1), kernels.Communicator() as comm:
+        verify_one_choice(world, comm)
+
+
+def verify_one_choice(world: Any, comm: kernels.Communicator) -> None:
     me, n, device = world.pe, world.n_pes, world.device
     tokens_, hidden, repeats, numbers = (4096, 4096, 40, (64, 16, 24)) if ON_GPU else (21, 512, 2, (2, 3))
     generator = torch.Generator().manual_seed(7)
@@ -261,13 +269,14 @@ def rounds_of_one_choice(world: Any) -> None:
     on_device = torch.Generator(device).manual_seed(3)
     x = torch.randint(-8, 9, (n, tokens_, hidden), generator=on_device, device=device, dtype=torch.float16).bfloat16()
     exact = (x[me].float() * weights[me]).bfloat16()
-    options: dict[str, Any] = {"num_experts": 4 * n, "max_tokens": tokens_}
+    options: dict[str, Any] = {"num_experts": 4 * n, "max_tokens": tokens_, "group": comm}
     for programs in numbers:
         want = moe.dispatch(x[me], ids[me], weights[me], **options, num_sms=programs, algorithm="portable")
         rows = int(want.counts.sum())
         results = []
         for _ in range(repeats):
             found = moe.dispatch(x[me], ids[me], weights[me], **options, num_sms=programs)
+            assert found.routing.plan is not None or not rounds_plan.is_hopper(), "by load and store"
             results.append((found.x[:rows], moe.combine(found.x, found), moe.combine(want.x, found)))
             if len(results) == 8 or not ON_GPU:  # without a pause in between
                 for number, result in enumerate(results):
