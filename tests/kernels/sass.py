@@ -34,18 +34,21 @@ def ptx_that_fits(folder: Path, case: str) -> str:
 def takes_uniform_numbers(folder: Path, case: str) -> bool:
     """Whether each row that TMA moves is named by registers of the warp. Where the compiler does not know that all
     lanes name the same one, TMA's instructions are predicated, and registers are moved lane by lane around them."""
-    listing = subprocess.run([NVDISASM, "-c", folder / f"{case}.cubin"], capture_output=True, text=True, check=True)
-    moves = [line for line in listing.stdout.splitlines() if re.search(r"UTMA(LD|ST)G", line)]
+    moves = [line for line in _listing(folder / f"{case}.cubin") if re.search(r"UTMA(LD|ST)G", line)]
     assert moves, case
     return not any("@" in line for line in moves)
 
 
+def _listing(cubin: Path) -> list[str]:
+    found = subprocess.run([NVDISASM, "-c", cubin], capture_output=True, text=True, check=True)
+    return found.stdout.splitlines()
+
+
 def registers_by_limit(cubin: Path) -> dict[int, int]:
     """How many registers the kernel's warps use, by the limit in force; 0: before the first ``setmaxnreg``."""
-    listing = subprocess.run([NVDISASM, "-c", cubin], capture_output=True, text=True, check=True).stdout
     code: list[str] = []
     labels: dict[str, int] = {}
-    for line in listing.splitlines():
+    for line in _listing(cubin):
         if label := re.fullmatch(r"(\S+):\s*", line):
             labels[label[1]] = len(code)
         elif instruction := re.match(r"\s+/\*[0-9a-f]{4,5}\*/\s+(.*);", line):

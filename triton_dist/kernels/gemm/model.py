@@ -104,7 +104,7 @@ class Gemm(NamedTuple):
 
     @property
     def _rate(self) -> float:
-        """Products and sums in a second."""
+        """Multiplications and additions in a second."""
         rate = _FLOAT32 if self.dtype == torch.float32 else flops(self.dtype)
         return rate * _BLOCKS if self.scales == "blocks" else rate
 

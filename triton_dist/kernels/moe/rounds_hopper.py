@@ -41,6 +41,7 @@ __all__ = [
     "LINE",
     "MoveConfig",
     "Route",
+    "bits_of",
     "block_of",
     "moe_dispatch_rounds_by_tma",
     "n_rounds",
@@ -151,7 +152,7 @@ def _store(rows, row, ring, stage):
 
 
 @gluon.jit
-def _bits(block):
+def bits_of(block):
     """The rows of a block [batch, choices] of which an element is set, as bits of a number."""
     rows = gl.max(block, axis=1)
     order = gl.arange(0, block.shape[0], gl.SliceLayout(1, block.type.layout))
@@ -226,7 +227,7 @@ def _send(
             goes = ()
             leaves = 0
             for distance in gl.static_range(1, N):
-                goes = goes + (_bits((homes == (route.me + distance) % N).to(gl.int32)),)  # type: ignore[assignment]  # noqa: RUF005
+                goes = goes + (bits_of((homes == (route.me + distance) % N).to(gl.int32)),)  # type: ignore[assignment]  # noqa: RUF005
                 leaves = leaves | goes[distance - 1]
             if i >= 2:
                 if CONFIG.split:
@@ -279,7 +280,7 @@ def _copy(
     """Store ``rows`` from ``row`` on wherever the choices of the tokens from ``token`` on say."""
     K: gl.constexpr = CONFIG.top_k
     UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * K
-    arrives = _bits((block_of(positions, token, end, CONFIG) >= 0).to(gl.int32))
+    arrives = bits_of((block_of(positions, token, end, CONFIG) >= 0).to(gl.int32))
     here = positions + gl.to_tensor(token).to(gl.int64) * K
     for j in range(CONFIG.batch + AHEAD):
         if arrives >> j & 1 != 0:

@@ -147,14 +147,19 @@ def depth_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
     idle meanwhile. More rounds than that help no dispatch, and combines take longer: then sends are farther ahead of
     the sums that are left in the end.
     """
-    of_round = lanes * batch * (n_pes - 1) * row_bytes
+    of_round = _sent_in_a_round(n_pes, lanes, batch, row_bytes)
     return next((depth for depth in _DEPTHS if depth // 2 * of_round >= _IN_FLIGHT), _DEPTHS[-1])
 
 
 def early_rounds_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
     """How many rounds are sent while tables are exchanged, at least one, and none that waits for what has come."""
-    of_round = lanes * batch * (n_pes - 1) * row_bytes
-    return max(1, min(_EARLY // of_round, depth_for(n_pes, lanes, batch, row_bytes) // 2))
+    sizes = n_pes, lanes, batch, row_bytes
+    return max(1, min(_EARLY // _sent_in_a_round(*sizes), depth_for(*sizes) // 2))
+
+
+def _sent_in_a_round(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
+    """Bytes, of all lanes to all peers, at most."""
+    return lanes * batch * (n_pes - 1) * row_bytes
 
 
 def _rings_of(row_bytes: int, sevenths: int) -> TokensPlan:

@@ -90,6 +90,11 @@ class TokensConfig:
         return self.lines
 
     @property
+    def batch(self) -> int:
+        """Tokens of a lane in a round, as ``rounds_hopper.py`` asks for them."""
+        return int(BATCH.value)
+
+    @property
     def gate(self) -> int:
         """A lane sends round g when it has received round g - ``gate`` of all sources. Their flags say that they had
         received the round as many in front of that one by then, so its slots are free."""
@@ -148,7 +153,7 @@ def fill(rows, row, ring, stage, phase, STAGES: gl.constexpr, CONFIG: gl.constex
 @gluon.jit
 def fill_batch(rows, row, bits, ring, stage, phase, STAGES: gl.constexpr, CONFIG: gl.constexpr):
     """Load those of the rows from ``row`` on whose bit is set."""
-    while bits != 0:  # not unrolled, as code for eight rows would be
+    while bits != 0:  # the compiler unrolls a loop over eight rows, which is eight times the code
         if bits & 1 != 0:
             stage, phase = fill(rows, row, ring, stage, phase, STAGES, CONFIG)
         bits, row = bits >> 1, row + 1
