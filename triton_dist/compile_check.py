@@ -15,11 +15,19 @@ from triton_dist.compiler import hooks, transport
 from triton_dist.cpu.world import current
 from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
 from triton_dist.triton_api.launch_compiler import LaunchCompiler, before_launches, makes_compiled_functions
+from triton_dist.triton_api.mbarriers import forgotten_mbarriers
 
 __all__ = ["DoesNotCompileError", "install"]
 
 _SHARED_MEMORY = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}
 """The largest shared memory of a program, in bytes; a launch that needs more is an error on the GPU."""
+
+
+_FORGOTTEN = (
+    "a barrier in shared memory is initialised, and no partition uses it. Triton gives its memory to something else, and"
+    " the GPU may write the barrier there later: invalidate it behind its last use (mbarrier.invalidate), or leave it"
+    " out"
+)
 
 
 class DoesNotCompileError(RuntimeError):
@@ -54,11 +62,13 @@ class _Checker:
         asked = environment.get("TRITON_DIST_TRANSPORT")
         try:
             with transport.using("p2p" if asked == "auto" else asked):
-                shared = compiled().metadata.shared
+                binary = compiled()
         except Exception as error:
             self._report(kernel, *_explained(kernel, error))
             return
-        available = _SHARED_MEMORY.get(self._name)
+        available, shared = _SHARED_MEMORY.get(self._name), binary.metadata.shared
+        for file, line in forgotten_mbarriers(binary.asm["ttgir"]):
+            self._report(kernel, file, line, _FORGOTTEN)
         if available is not None and shared > available:
             text = f"it needs {shared} bytes of shared memory, but a program has at most {available}"
             self._report(kernel, *line_of_kernel(kernel), text)

@@ -42,6 +42,28 @@ with triton_dist.init():
     print("ran to its end")
 """
 
+IN_GLUON = """
+import torch, triton_dist
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+@gluon.jit
+def waits(x, n, INVALIDATES: gl.constexpr):
+    bars = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(bars.index(0), count=1)
+    mbarrier.arrive(bars.index(0))
+    mbarrier.wait(bars.index(0), 0)
+    last = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(last.index(0), count=1)
+    if INVALIDATES:
+        mbarrier.invalidate(last.index(0))
+    gl.store(x + gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), n)
+with triton_dist.init():
+    x = triton_dist.zeros(128, dtype=torch.int32)
+    waits[(1,)](x, 5, {invalidates})
+    print("ran to its end", int(x[3]))
+"""
+
 
 def run(file: Path, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     environ = {"TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(file.parent / "cache")} | environ
@@ -94,6 +116,24 @@ def assert_both_found(file: Path, target: str, text: str) -> None:
     assert "initial value for `y` is of type int32[], but the then block redefines it as fp32[]" in text
     assert re.search(rf"program.py:{kernel}: PE \d, kernel multiplies: does not compile for {target}", text)
     assert "bytes of shared memory" in text
+
+
+@pytest.mark.parametrize("invalidates", [True, False])
+def test_a_barrier_whose_memory_may_be_something_else(
+    tmp_path: Path, compiling: Forker, target: str, invalidates: bool
+) -> None:
+    if target != "sm_90":
+        pytest.skip("mbarriers are of NVIDIA's GPUs")
+    file = tmp_path / "program.py"
+    file.write_text(IN_GLUON.format(invalidates=invalidates))
+    result = checked(compiling, file, n_pes=1)
+    assert "ran to its end 5" in result.output, result.output
+    if invalidates:
+        assert result.statuses == [0] and "nothing found" in result.output
+    else:
+        line = next(i for i, text in enumerate(IN_GLUON.splitlines(), 1) if "last = " in text)
+        assert f"program.py:{line}: PE 0, kernel waits: does not compile for sm_90" in result.output
+        assert result.output.count("[compile]") == 1 and "invalidate it behind its last use" in result.output
 
 
 @pytest.mark.slow

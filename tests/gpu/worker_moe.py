@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
-from unittest import mock
 
 import torch
 from ops.grouped_gemms import grouped_gemms_with_scales_of_blocks
@@ -253,17 +252,12 @@ def combines_by_tma(world: Any) -> None:
 
 
 def rounds_of_one_choice(world: Any) -> None:
-    """Each token to one expert, again and again, as ``benchmarks/moe.py --only kraken`` does: few additions for a row,
-    so rows follow each other as fast as they can. Once, on 2 H200s, some were wrong there (docs/decisions/0124), and
-    since then these go by load and store; here by TMA."""
-    with mock.patch.object(rounds_plan, "FEWEST_CHOICES", 1), kernels.Communicator() as comm:
-        verify_one_choice(world, comm)
-
-
-def verify_one_choice(world: Any, comm: kernels.Communicator) -> None:
+    """Each token to one expert, as ``benchmarks/moe.py --only kraken`` does, with slots that hold zeros: few additions
+    for a row, so rows follow each other as fast as they can, and what is read too early is wrong. On 2 H200s every
+    fourth dispatch by 64 SMs or more was, of those in the first call of a communicator (docs/decisions/0125)."""
     me, n, device = world.pe, world.n_pes, world.device
-    tokens_, hidden, numbers = (4096, 4096, (64, 16, 24)) if ON_GPU else (21, 512, (2, 3))
-    repeats, in_turn = (5, 8) if ON_GPU else (2, 1)
+    tokens_, hidden, numbers = (4096, 4096, (64, 16, 96, 24, 128)) if ON_GPU else (21, 512, (2, 3))
+    repeats, in_turn = (8, 3) if ON_GPU else (2, 1)
     generator = torch.Generator().manual_seed(7)
     ids = torch.randint(0, 4 * n, (n, tokens_, 1), generator=generator).to(device)
     weights = (torch.randint(1, 5, ids.shape, generator=generator) / 4).to(device)
@@ -272,20 +266,21 @@ def verify_one_choice(world: Any, comm: kernels.Communicator) -> None:
     exact = (x[me].float() * weights[me]).bfloat16()
     given = x[me], ids[me], weights[me]
     for programs in numbers:
-        options: dict[str, Any] = {"num_experts": 4 * n, "max_tokens": tokens_, "group": comm, "num_sms": programs}
+        options: dict[str, Any] = {"num_experts": 4 * n, "max_tokens": tokens_, "num_sms": programs}
         want = moe.dispatch(*given, **options, algorithm="portable")
         rows = want.x[: int(want.counts.sum())]
         for _ in range(repeats):
-            results = []
-            for _ in range(in_turn):  # without a pause in between
-                found = moe.dispatch(*given, **options)
-                assert found.routing.plan is not None or not rounds_plan.is_hopper(), "by load and store"
-                results.append((found.x[: len(rows)], moe.combine(found.x, found), moe.combine(want.x, found)))
-            for number, (x_found, back, sums) in enumerate(results):
-                what = f"PE {me}, {programs} programs, call {number}"
-                verify_rows(x_found, rows, f"{what}, a dispatch")
-                verify_rows(back, exact, f"{what}, what came back")
-                verify_rows(sums, exact, f"{what}, a combine")
+            with kernels.Communicator() as comm:
+                results = []
+                for _ in range(in_turn):  # without a pause in between
+                    found = moe.dispatch(*given, **options, group=comm)
+                    assert found.routing.plan is not None or not rounds_plan.is_hopper(), "by load and store"
+                    results.append((found.x[: len(rows)], moe.combine(found.x, found), moe.combine(want.x, found)))
+                for number, (x_found, back, sums) in enumerate(results):
+                    what = f"PE {me}, {programs} programs, call {number}"
+                    verify_rows(x_found, rows, f"{what}, a dispatch")
+                    verify_rows(back, exact, f"{what}, what came back")
+                    verify_rows(sums, exact, f"{what}, a combine")
 
 
 def verify_rows(here: torch.Tensor, right: torch.Tensor, what: str) -> None:

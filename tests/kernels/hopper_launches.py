@@ -41,6 +41,7 @@ from triton_dist.kernels.gemm.hopper import (
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.tile_sizes import choose
 from triton_dist.kernels.shards import each_of, shard_of
+from triton_dist.triton_api.mbarriers import forgotten_mbarriers
 
 GATHERING = all_gather_gemm, all_gather_gemm_push
 
@@ -58,7 +59,8 @@ class Driver:
 
 def compile_only(kernel: Any, grid: object) -> Any:
     def launch_kernel(*arguments: Any, **options: Any) -> None:
-        assert kernel.run(*arguments, grid=grid, warmup=True, **options) is not None
+        compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+        assert not forgotten_mbarriers(compiled.asm["ttgir"]), kernel.__name__
         print(kernel.__name__)
 
     return launch_kernel
@@ -81,6 +83,7 @@ def write_code_to(folder: Path, case: str) -> None:
     def compile_to_files(kernel: Any, grid: object) -> Any:
         def launch_kernel(*arguments: Any, **options: Any) -> None:
             compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+            assert not forgotten_mbarriers(compiled.asm["ttgir"]), kernel.__name__
             (folder / f"{case}.ptx").write_text(compiled.asm["ptx"])
             (folder / f"{case}.shared").write_text(str(compiled.metadata.shared))
 

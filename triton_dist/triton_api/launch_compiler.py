@@ -13,6 +13,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource, make_backend
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 __all__ = [
@@ -117,7 +118,7 @@ class LaunchCompiler:
             packed, signature, constants, attributes = kernel._pack_args(
                 self._backend, kwargs, bound, specialization, options
             )
-            source = ASTSource(kernel, signature, constants, attributes)
+            source = (GluonASTSource if kernel.is_gluon() else ASTSource)(kernel, signature, constants, attributes)
             return triton.compile(source, target=self._target, options=packed.__dict__)
 
         return f"{specialization} {options}", compiled

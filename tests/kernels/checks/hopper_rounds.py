@@ -153,7 +153,7 @@ def check_hopper_rounds_take(world: Any) -> None:
         assert (combine.sent + combine.received) * 2 * box * 128 <= 232448 - 2048 and combine.received >= 3
         most = combine_plan_for(8, 16, row_bytes)
         assert most is not None and most.batch == 4
-    others = (1, 8, 7168), (2, 1, 7168), (9, 8, 7168), (2, 17, 7168), (2, 8, 7184), (2, 8, 896), (2, 8, 32896)
+    others = (1, 8, 7168), (9, 8, 7168), (2, 17, 7168), (2, 8, 7184), (2, 8, 896), (2, 8, 32896)
     for n_pes, top_k, row_bytes in others:
         assert plan_for(n_pes, top_k, row_bytes, 24) is combine_plan_for(n_pes, top_k, row_bytes) is None
     with mock.patch.object(rounds_plan, "is_hopper", return_value=False):

@@ -111,7 +111,7 @@ def dispatch(
             not grow with ``max_tokens``. All others of the GPU's SMs are left to other kernels. The result, and its
             :func:`combine`, which goes the same way, are the same bits. By default all SMs work, for low latency.
         algorithm: of rounds. ``auto``: on Hopper GPUs TMA moves rows of 1 KB to 32 KB that are multiples of 128 bytes,
-            of groups of 2 to 8 PEs on one host and 2 to 16 choices; else load and store. ``portable``: load and store.
+            of groups of 2 to 8 PEs on one host and up to 16 choices; else load and store. ``portable``: load and store.
         group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members,
             which may be on several hosts (``between_hosts.py``).
 

@@ -138,6 +138,22 @@ def _make_rings(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
 
 
 @gluon.jit
+def _make_received(CONFIG: gl.constexpr):
+    """Barriers at which a lane that sends waits until its rounds are received, where one program does both.
+
+    Elsewhere there are none: what lies in the memory of barriers that nobody waits at may change later.
+    """
+    if CONFIG.split:
+        return ()
+    else:
+        BARRIERS: gl.constexpr = CONFIG.lanes * DEPTH
+        received = gl.allocate_shared_memory(gl.int64, [BARRIERS, 1], mbarrier.MBarrierLayout())
+        for i in gl.static_range(BARRIERS):
+            mbarrier.init(received.index(i), count=1)
+        return received
+
+
+@gluon.jit
 def _load(rows, row, ring, stage, CONFIG: gl.constexpr):
     """Load a row into a stage of the ring. Lines behind the row are zeros, and count as loaded."""
     full = ring.full.index(stage)
@@ -393,10 +409,7 @@ def moe_dispatch_rounds_by_tma(
     n = n_rounds(route.tokens_of, _all_lanes(route, CONFIG), CONFIG)
     sent = _make_rings(x, CONFIG.sent, CONFIG)
     found = _make_rings(x, CONFIG.received, CONFIG)
-    received = gl.allocate_shared_memory(gl.int64, [CONFIG.lanes * DEPTH, 1], mbarrier.MBarrierLayout())
-    BARRIERS: gl.constexpr = CONFIG.lanes * DEPTH
-    for i in gl.static_range(BARRIERS):
-        mbarrier.init(received.index(i), count=1)
+    received = _make_received(CONFIG)
     if CONFIG.lanes == 1:
         gl.warp_specialize(
             [

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from triton_dist.kernels.device import is_hopper
 
 __all__ = [
-    "FEWEST_CHOICES",
     "LINE_BYTES",
     "CombinePlan",
     "Plan",
@@ -38,8 +37,6 @@ _STAGES = 5, 24
 _MOST_PES = 8
 _MOST_CHOICES = 16
 """Of a token: each is a store of its own, with an address in a register."""
-FEWEST_CHOICES = 2
-"""Of a token whose rows go by choice. With one, some sum was once another token's, and why is not known (0124)."""
 _SPLIT = 64
 """From so many multiprocessors on a quarter of them only sends."""
 _OF_A_COMBINE = 232448 - 2048
@@ -74,14 +71,14 @@ def plan_of(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None
     """The plan of a dispatch by ``num_sms`` multiprocessors; None if load and store take it. The same on all PEs of
     equal GPUs.
 
-    TMA takes it on Hopper GPUs, for 2 to 8 PEs, 2 to 16 choices, and rows of 1 KB to 32 KB, multiples of 128 bytes.
+    TMA takes it on Hopper GPUs, for 2 to 8 PEs, up to 16 choices, and rows of 1 KB to 32 KB, multiples of 128 bytes.
     """
     return plan_for(n_pes, top_k, row_bytes, num_sms) if num_sms and is_hopper() else None
 
 
 def plan_for(n_pes: int, top_k: int, row_bytes: int, num_sms: int) -> Plan | None:
     """As :func:`plan_of`, on a Hopper GPU."""
-    if top_k < FEWEST_CHOICES or not _takes(n_pes, top_k, row_bytes):
+    if not _takes(n_pes, top_k, row_bytes):
         return None
     lines = row_bytes // LINE_BYTES
     senders = num_sms // 4 if num_sms >= _SPLIT else 0
@@ -112,7 +109,7 @@ def combine_plan_of(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | Non
 
 def combine_plan_for(n_pes: int, top_k: int, row_bytes: int) -> CombinePlan | None:
     """As :func:`combine_plan_of`, on a Hopper GPU."""
-    if top_k < FEWEST_CHOICES or not _takes(n_pes, top_k, row_bytes):
+    if not _takes(n_pes, top_k, row_bytes):
         return None
     box = min(lines_in_memory(row_bytes // LINE_BYTES), _SUMMED_LINES)
     pairs = min(_OF_A_COMBINE // (2 * box * LINE_BYTES), 2 * _STAGES[1])
@@ -129,7 +126,7 @@ class TokensPlan(NamedTuple):
 
 def tokens_plan_of(n_pes: int, top_k: int, row_bytes: int) -> TokensPlan | None:
     """The plan of tokens that go once to each PE; None if load and store take them. TMA takes what :func:`plan_of`
-    says, and one choice, too."""
+    says."""
     return tokens_plan_for(n_pes, top_k, row_bytes) if is_hopper() else None
 
 
