@@ -24,9 +24,9 @@ _SHARED_MEMORY = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 23
 
 
 _FORGOTTEN = (
-    "a barrier in shared memory is initialised, and no partition uses it. Triton gives its memory to something else, and"
-    " the GPU may write the barrier there later: invalidate it behind its last use (mbarrier.invalidate), or leave it"
-    " out"
+    "a barrier in shared memory is initialised, and no partition uses it. Triton gives its memory to something else,"
+    " and the GPU may write the barrier there later: invalidate it behind its last use (mbarrier.invalidate), or leave"
+    " it out"
 )
 
 
