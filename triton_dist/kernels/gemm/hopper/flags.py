@@ -125,9 +125,10 @@ def _wait_group(number):
 
 @gluon.jit
 def stores_complete(but: gl.constexpr = 0):
-    """Wait until this warp's TMA stores, but for the last few, have arrived in memory, here or on a peer.
+    """Wait until this warp's TMA stores, but for the last few, are complete, so that a release covers them.
 
-    ``tma.store_wait`` waits only until their source has been read.
+    ``tma.store_wait`` waits only until their source has been read. An H200 does no more here, either: what is on its
+    way to a peer then is waited for by the fence of the release (docs/decisions/0119).
     """
     gl.inline_asm_elementwise(_wait_group(but), "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
