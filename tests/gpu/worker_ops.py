@@ -21,6 +21,7 @@ from ops import (  # noqa: F401
     kernel_fused,
     kernel_gemms,
     kernel_gemms_between_hosts,
+    kernel_operands,
     kernel_prepared,
     kernel_traces,
     kernels_mixed,
