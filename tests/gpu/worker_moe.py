@@ -671,8 +671,10 @@ def graphs_of_gradients(world: Any, num_sms: int = 0) -> None:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
         graph.replay()
+        firsts = [tensor.clone() for tensor in found]  # behind other operands
         graph.replay()
         kept = [tensor.clone() for tensor in found]
+        assert all(torch.equal(first, again) for first, again in zip(firsts, kept, strict=True))
         for ours, theirs in zip(kept, step(separate_layer), strict=True):
             assert torch.equal(ours, theirs), f"PE {world.pe}: {(ours != theirs).sum().item()} elements of a gradient"
 
@@ -730,12 +732,13 @@ def tensor_parallel(world: Any) -> None:
         me, n = world.pe, given.counts[world.pe]
         x, ids, weights = (tensor[me, :n].contiguous() for tensor in given[:3])
         options = {"num_sms": (0, 1, 2)[seed % 3]}
+        outs = []
         for _ in range(3):
             routing = moe.gather_routing(ids, weights, num_experts=len(w1), max_tokens=room)
             up = moe.all_gather_grouped_gemm(x, mine1, routing, **options)
-            out = moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing, **options)
-        again = moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing, **options)
-        assert torch.equal(out, again)
+            outs.append(moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing, **options))
+        out = moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing, **options)
+        assert all(torch.equal(out, other) for other in outs)
         verify_sliced(world, given, w1, w2, up, out)
 
 
@@ -759,7 +762,9 @@ def tensor_parallel_graphs(world: Any) -> None:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
         graph.replay()
+        first = out.clone()  # behind other operands
         graph.replay()
+        assert torch.equal(first, out)
         verify_sliced(world, given, w1, w2, up, out)
 
 
@@ -919,7 +924,9 @@ def graphs_of_fused_layers(world: Any, algorithm: str = "fused") -> None:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
         graph.replay()
+        first = out.clone()  # behind other operands
         graph.replay()
+        assert torch.equal(first, out)
         layer.verify(given, out)
 
 
@@ -986,7 +993,9 @@ def graphs_of_replicated_layers(world: Any) -> None:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[0])
         graph.replay()
+        first = out.clone()  # behind other operands
         graph.replay()
+        assert torch.equal(first, out)
         torch.testing.assert_close(out, layer(*static, algorithm="separate"), rtol=2e-2, atol=5e-2)
 
 
