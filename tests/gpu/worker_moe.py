@@ -255,8 +255,8 @@ def combines_by_tma(world: Any) -> None:
 
 def rounds_of_one_choice(world: Any) -> None:
     """Each token to one expert, as ``benchmarks/moe.py --only kraken`` does, with slots that hold zeros: few additions
-    for a row, so rows follow each other as fast as they can, and what is read too early is wrong. On 2 H200s every
-    fourth dispatch by 64 SMs or more was, of those in the first call of a communicator (docs/decisions/0125)."""
+    for a row, so rows follow each other as fast as they can, and what is read too early is wrong. On 2 H200s three in
+    ten of the first dispatches of communicators were, by 64 SMs or more (docs/decisions/0125)."""
     me, n, device = world.pe, world.n_pes, world.device
     tokens_, hidden, numbers = (4096, 4096, (64, 16, 96, 24, 128)) if ON_GPU else (21, 512, (2, 3))
     repeats, in_turn = (8, 3) if ON_GPU else (2, 1)

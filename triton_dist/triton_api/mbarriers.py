@@ -19,10 +19,12 @@ def forgotten_mbarriers(ttgir: str) -> list[tuple[str, int]]:
     for name, place in re.findall(
         r"(%\w+) = ttg\.local_alloc : \(\) -> !ttg\.memdesc<(?:\d+x)+i64\b[^\n]*loc\((#?\w+)\)", ttgir
     ):
-        parts = set(re.findall(rf"(%\w+) = ttg\.memdesc_index {name}\[", ttgir))
-        uses = {operation for part in parts for operation in re.findall(rf"(ttng\.\w+) {part}\b", ttgir)}
-        used = re.search(rf"{name}\b", partitions[0]) if partitions else uses - {"ttng.init_barrier"}
-        if "ttng.init_barrier" in uses and "ttng.inval_barrier" not in uses and not used:
+        names = [name, *re.findall(rf"(%\w+) = ttg\.memdesc_index {name}\[", ttgir)]
+        mention = rf"(?:{'|'.join(names)})\b"
+        done = {text.strip() for text in re.findall(rf"^(.*?){mention}", ttgir, re.MULTILINE)}
+        # Where there are partitions, what they are given, and the code of the first.
+        used = re.search(mention, partitions[0]) if partitions else done - {"", "ttng.init_barrier"}
+        if {"ttng.init_barrier"} <= done and "ttng.inval_barrier" not in done and not used:
             found.append(_place(ttgir, place))
     return found
 
