@@ -426,7 +426,7 @@ def check_mistakes(world: Any) -> None:
     with raises(ValueError, "algorithm ring needs a Hopper GPU"):
         kernels.gemm_reduce_scatter(a, b, algorithm="ring")
     with raises(ValueError, "algorithm fused takes up to 128 rows"):
-        kernels.gemm_reduce_scatter(torch.ones(160 * world.n_pes, 6), b, algorithm="fused")
+        kernels.gemm_reduce_scatter(torch.ones(520 * world.n_pes, 6), b, algorithm="fused")
     with raises(ValueError, "a is of torch.float32, and b of torch.float16"):
         kernels.all_gather_gemm(a, b.half())
     with raises(ValueError, "got b of torch.int32"):
