@@ -10,7 +10,7 @@ out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -512,6 +512,14 @@ def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
     return graph, result
 
 
+def replay_twice(graph: torch.cuda.CUDAGraph, found: Sequence[torch.Tensor]) -> None:
+    """Replay behind other operands, then behind the same ones: ``found`` has the same bits."""
+    graph.replay()
+    firsts = [tensor.clone() for tensor in found]
+    graph.replay()
+    assert all(torch.equal(first, second) for first, second in zip(firsts, found, strict=True))
+
+
 def graphs_with_other_routings(world: Any, num_sms: int = 0, room: int = MAX_TOKENS) -> None:
     """A graph of two layers is replayed with ids, weights and tokens that change, without a pause in between."""
     if not ON_GPU:
@@ -670,11 +678,8 @@ def graphs_of_gradients(world: Any, num_sms: int = 0) -> None:
     for given in cases * 2:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
-        graph.replay()
-        firsts = [tensor.clone() for tensor in found]  # behind other operands
-        graph.replay()
+        replay_twice(graph, found)
         kept = [tensor.clone() for tensor in found]
-        assert all(torch.equal(first, again) for first, again in zip(firsts, kept, strict=True))
         for ours, theirs in zip(kept, step(separate_layer), strict=True):
             assert torch.equal(ours, theirs), f"PE {world.pe}: {(ours != theirs).sum().item()} elements of a gradient"
 
@@ -761,10 +766,7 @@ def tensor_parallel_graphs(world: Any) -> None:
     for given, *_ in cases * 2:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
-        graph.replay()
-        first = out.clone()  # behind other operands
-        graph.replay()
-        assert torch.equal(first, out)
+        replay_twice(graph, [out])
         verify_sliced(world, given, w1, w2, up, out)
 
 
@@ -923,10 +925,7 @@ def graphs_of_fused_layers(world: Any, algorithm: str = "fused") -> None:
     for given in cases * 2:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
-        graph.replay()
-        first = out.clone()  # behind other operands
-        graph.replay()
-        assert torch.equal(first, out)
+        replay_twice(graph, [out])
         layer.verify(given, out)
 
 
@@ -992,10 +991,7 @@ def graphs_of_replicated_layers(world: Any) -> None:
     for given in cases * 2:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[0])
-        graph.replay()
-        first = out.clone()  # behind other operands
-        graph.replay()
-        assert torch.equal(first, out)
+        replay_twice(graph, [out])
         torch.testing.assert_close(out, layer(*static, algorithm="separate"), rtol=2e-2, atol=5e-2)
 
 

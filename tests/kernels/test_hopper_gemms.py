@@ -303,7 +303,8 @@ def test_scales_of_blocks_spill_nothing_more_on_8_pes(tmp_path: Path, operation:
         spilt(tmp_path, compiled(operation, replace(LARGE, of_blocks=of_blocks), **options).asm["ptx"])
         for of_blocks in (False, True)
     ]
-    assert spills[1] - spills[0] <= (FEW or (4 if operation is gemm_all_scatter_comm_programs else 0)), spills
+    more = spills[1] - spills[0]
+    assert more in (0, 4 if operation is gemm_all_scatter_comm_programs else 0) or more <= FEW != 0, spills
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,8 @@ def test_traced_it_looks_at_the_clock_and_fits_as_well(
     ptx = compiled(operation, config, traced=True, **options).asm["ptx"]
     assert ptx.count("%globaltimer;") >= 2 * (3 * config.groups + 2)
     # Rings of tiles of 256 columns that several programs sum up have a few registers too few for a trace.
-    assert spilt(tmp_path, ptx) <= (16 if config is WIDE else FEW)
+    of_rings = {gemm_reduce_scatter: 8, gemm_all_reduce: 16}
+    assert spilt(tmp_path, ptx) <= max(of_rings.get(operation, 0), FEW)
 
 
 @pytest.mark.parametrize(

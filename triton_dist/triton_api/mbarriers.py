@@ -24,7 +24,7 @@ def forgotten_mbarriers(ttgir: str) -> list[tuple[str, int]]:
         done = {text.strip() for text in re.findall(rf"^(.*?){mention}", ttgir, re.MULTILINE)}
         # Where there are partitions, what they are given, and the code of the first.
         used = re.search(mention, partitions[0]) if partitions else done - {"", "ttng.init_barrier"}
-        if {"ttng.init_barrier"} <= done and "ttng.inval_barrier" not in done and not used:
+        if "ttng.init_barrier" in done and "ttng.inval_barrier" not in done and not used:
             found.append(_place(ttgir, place))
     return found
 

@@ -141,7 +141,8 @@ def _make_rings(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
 def _make_received(CONFIG: gl.constexpr):
     """Barriers at which a lane that sends waits until its rounds are received, where one program does both.
 
-    Elsewhere there are none: what lies in the memory of barriers that nobody waits at may change later.
+    Elsewhere there are none: Triton reuses the memory of barriers that no warp waits at, and the GPU may still write it
+    (docs/decisions/0125).
     """
     if CONFIG.split:
         return ()

@@ -127,8 +127,8 @@ def _wait_group(number):
 def stores_complete(but: gl.constexpr = 0):
     """Wait until this warp's TMA stores, but for the last few, are complete, so that a release covers them.
 
-    ``tma.store_wait`` waits only until their source has been read. An H200 does no more here, either: what is on its
-    way to a peer then is waited for by the fence of the release (docs/decisions/0119).
+    ``tma.store_wait`` waits only until their source has been read. An H200 does no more here, either: the fence of
+    the release waits for stores to peers that are still in flight (docs/decisions/0119).
     """
     gl.inline_asm_elementwise(_wait_group(but), "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
