@@ -41,6 +41,8 @@ def test_it_moves_tokens_by_tma_and_does_not_spill(
             assert ptx.count("griddepcontrol.wait") == 6
         # A round has arrived before its flag is released, and its rows are loaded behind the flag of the peer.
         assert "cp.async.bulk.wait_group 0" in ptx and signals_all(ptx)
+        # It knows the time where rows are sent on a schedule, which those of long rounds are not.
+        assert ptx.count("%globaltimer_lo") == (1 if case.startswith("32768") else 2), case
         assert "fence.proxy.async" in ptx and "ld.global.sys.acquire" in ptx
         if case.endswith("rows"):
             continue

@@ -96,12 +96,14 @@ def summed_operands_that_change(world: World) -> None:
         assert max(one.abs().max() for one in expected) < 256, "sums are not exact"
         given, b = [each[world.pe] for each in of], bs[world.pe]
         a = torch.empty(m, k, dtype=dtype, device=world.device)
+        out = triton_dist.empty(m, n, dtype=dtype)
         for algorithm in taken(m, world.n_pes, *REDUCE, "two_level"):
             what = f"{algorithm}, {m} rows"
             call = partial(kernels.gemm_reduce_scatter, a, b, algorithm=algorithm)
             verify_in_turn(call, a, given, [one[own] for one in expected], f"gemm_reduce_scatter {what}")
-            call = partial(kernels.gemm_all_reduce, a, b, algorithm=algorithm)
+            call = partial(kernels.gemm_all_reduce, a, b, out=out, algorithm=algorithm)
             verify_in_turn(call, a, given, expected, f"gemm_all_reduce {what}")
+        triton_dist.free(out)
 
 
 @check(own_gpu=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator, calling, communicator_of
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.moe import rounds_plan, tokens, tokens_by_tma
-from triton_dist.kernels.moe.rounds_plan import TokensPlan, sums_plan_for, tokens_plan_for
+from triton_dist.kernels.moe.rounds_plan import TokensPlan, row_time_for, sums_plan_for, tokens_plan_for
 from triton_dist.kernels.moe.token_batches import tables_of
 
 KINDS = (
@@ -87,6 +88,22 @@ def check_hopper_tokens_as_the_library_takes_them(world: Any) -> None:
             exchange(world, None, case(world, counts, routing=routing, seed=seed, **options), lanes)
 
 
+def check_hopper_tokens_on_a_schedule(world: Any) -> None:
+    """A lane sends no row before it is due, there and back; a PE without tokens sends none."""
+    options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 151, "hidden": 192}
+    chosen, seconds, lanes = case(world, [33, 33, 33], **options), 0.03, 3
+    homes = torch.where(chosen.ids[world.pe] >= 0, chosen.ids[world.pe] // 2, -1)
+    others = [rank for rank in range(world.n_pes) if rank != world.pe]
+    sent = sum(int((homes == rank).any(dim=1).sum()) for rank in others)
+    with mock.patch.object(tokens_by_tma, "row_time_for", return_value=1e9 * seconds), by_tma(TokensPlan(3, 3)) as comm:
+        began = time.perf_counter()
+        found = exchange(world, comm, chosen, lanes)
+        took = time.perf_counter() - began
+        exchange(world, comm, case(world, [0, 9, 0], **options), 1)
+    # Lanes are done together, when the link has taken all rows; the last token of each goes to all PEs at once.
+    assert int(found.n_rows) > 0 and took > (sent - lanes * len(others)) * seconds > 0.5, (took, sent)
+
+
 def check_hopper_tokens_take(world: Any) -> None:
     """What TMA takes, what it leaves to load and store, and what its rings take of shared memory."""
     for row_bytes in (14336, 7168, 4096, 1024, 32768, 28672):
@@ -99,6 +116,11 @@ def check_hopper_tokens_take(world: Any) -> None:
     assert sums_plan_for(2, 16512) is None and sums_plan_for(9, 7168) is None
     sums = sums_plan_for(2, 14336)
     assert sums is not None and sum(sums) == sum(tokens_plan_for(2, 8, 14336) or ())
+    # Rounds of few bytes are sent on a schedule, by which a link takes what it takes evenly.
+    for sizes, rate in (((2, 24, 8, 14336), 358e9), ((4, 24, 8, 14336), 350e9), ((2, 24, 8, 4096), 330e9)):
+        assert abs(sizes[3] / rate * 1e9 / row_time_for(*sizes, 0) - 1) < 0.01, sizes
+    assert row_time_for(2, 24, 8, 7168, 288) > row_time_for(2, 24, 8, 7168, 0)
+    assert row_time_for(4, 64, 8, 14336, 0) == row_time_for(2, 132, 8, 14336, 0) == 0
     with mock.patch.object(rounds_plan, "is_hopper", return_value=False):
         assert rounds_plan.tokens_plan_of(2, 8, 14336) is rounds_plan.sums_plan_of(2, 14336) is None
     chosen = case(world, [5, 3], top_k=3, hidden=512)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from triton_dist.kernels.device import is_hopper
+from triton_dist.kernels.rates import ROW_BYTES, ROWS
 
 __all__ = [
     "LINE_BYTES",
@@ -20,6 +21,7 @@ __all__ = [
     "lines_in_memory",
     "plan_for",
     "plan_of",
+    "row_time_for",
     "stages_of",
     "sums_plan_for",
     "sums_plan_of",
@@ -152,6 +154,18 @@ def early_rounds_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
     """How many rounds are sent while tables are exchanged, at least one, and none that waits for what has come."""
     sizes = n_pes, lanes, batch, row_bytes
     return max(1, min(_EARLY // _sent_in_a_round(*sizes), depth_for(*sizes) // 2))
+
+
+def row_time_for(n_pes: int, lanes: int, batch: int, row_bytes: int, beside: int) -> float:
+    """Nanoseconds in which the link takes a row, and so many bytes beside it, if it is not full; 0 where rows are sent
+    without a schedule.
+
+    On a schedule all lanes send the last row of a round in the end, and only then peers may move any. With more bytes
+    in a round that costs more than is won: combines of 7168 on 4 H200s, 23 MB, take 500 µs in place of 491.
+    """
+    if _sent_in_a_round(n_pes, lanes, batch, row_bytes) > _IN_FLIGHT:
+        return 0.0
+    return 1e9 * (row_bytes + beside + ROW_BYTES) / ROWS[n_pes > 2]
 
 
 def _sent_in_a_round(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:

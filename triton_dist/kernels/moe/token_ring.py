@@ -65,6 +65,8 @@ class TokensConfig:
         depth: of the slots, in rounds, a power of two.
         top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
         early: how many rounds a PE sends by its ids, while the tables are exchanged.
+        row_time: nanoseconds in which the link takes a row, by which rows are sent on a schedule (``token_pacing.py``);
+            0 without one.
         row_lines, dtype: of a combine's rows.
     """
 
@@ -81,6 +83,7 @@ class TokensConfig:
     n_scales: int = 0
     with_ids: bool = False
     early: int = 0
+    row_time: float = 0.0
     row_lines: int = 0
     dtype: str = ""
 

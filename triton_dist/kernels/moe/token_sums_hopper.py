@@ -19,7 +19,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_dist.kernels.gemm.hopper.flags import fence_async_proxy, store_nothing, stores_complete, wait_peers
+from triton_dist.kernels.gemm.hopper.flags import (
+    fence_async_proxy,
+    nanoseconds,
+    store_nothing,
+    stores_complete,
+    wait_peers,
+)
 from triton_dist.kernels.moe.combine_ring import (
     layout_of,
     lower_of,
@@ -30,6 +36,7 @@ from triton_dist.kernels.moe.combine_ring import (
     zeros,
 )
 from triton_dist.kernels.moe.rounds_hopper import LINE
+from triton_dist.kernels.moe.token_pacing import await_turn, interval_of, share_of
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
@@ -46,6 +53,7 @@ from triton_dist.kernels.moe.token_ring import (
     slot_of,
     store_row,
     stored_round,
+    tokens_of,
     wait_round,
 )
 
@@ -84,11 +92,23 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
 
 
 @gluon.jit
+def _interval(route, lane, lanes, CONFIG: gl.constexpr):
+    """Nanoseconds from row to row that this lane sends to any peer."""
+    N: gl.constexpr = CONFIG.n_pes
+    batches, own = gl.to_tensor(0), gl.to_tensor(0)
+    for distance in gl.static_range(1, N):
+        of_rank = share_of(tokens_of(route, (route.me + distance) % N), lane, lanes, CONFIG)
+        batches, own = batches + of_rank[0], own + of_rank[1]
+    return interval_of(batches, own, CONFIG)
+
+
+@gluon.jit
 def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Store the rows of peers' tokens to the slots of these."""
     N: gl.constexpr = CONFIG.n_pes
     GROUPS: gl.constexpr = LATE * (N - 1)
     stage, phase, number = 0, 0, 0
+    interval, due = _interval(route, lane, lanes, CONFIG), nanoseconds()
     ahead = comes_of_others(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
@@ -97,11 +117,13 @@ def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lan
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
         for j in range(BATCH):
+            await_turn(due, CONFIG)
             for distance in gl.static_range(1, N):
                 if (come[distance - 1] >> j) & 1 != 0:
                     stage, phase, number = store_row(
                         peers[distance - 1], slot + j, ring, stage, phase, number, CONFIG.sent
                     )  # fmt: skip
+                    due += interval
                 else:  # every round has as many groups
                     store_nothing()
             if (j == LATE - 1) & (i >= 1):  # by now the round in front has arrived, or soon will have

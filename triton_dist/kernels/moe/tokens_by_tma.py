@@ -12,7 +12,14 @@ import torch
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
-from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, TokensPlan, depth_for, early_rounds_for, lines_in_memory
+from triton_dist.kernels.moe.rounds_plan import (
+    LINE_BYTES,
+    TokensPlan,
+    depth_for,
+    early_rounds_for,
+    lines_in_memory,
+    row_time_for,
+)
 from triton_dist.kernels.moe.token_batches import (
     BATCH,
     batch_slots,
@@ -82,11 +89,12 @@ def configuration(
     """The constants of a launch for rows of so many lines; ``early`` if the kernel in front makes the tables."""
     from triton_dist.kernels.moe.token_ring import TokensConfig
 
-    tables = tables_of(routing)
+    tables, sizes = tables_of(routing), _sizes(routing, lines)
     return TokensConfig(
         routing.members.size, tables.batches, lines_in_memory(lines), plan.sent, plan.received, tables[:4],
-        _depth(routing, lines), routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
-        early_rounds_for(routing.members.size, routing.num_sms, BATCH, lines * LINE_BYTES) if early else 0,
+        depth_for(*sizes), routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
+        early_rounds_for(*sizes) if early else 0,
+        row_time_for(*sizes, 4 * header_words(routing.top_k, n_scales, with_ids)),
     )  # fmt: skip
 
 
@@ -97,15 +105,16 @@ def configuration_of_sums(plan: TokensPlan, routing: Routing, lines: int, dtype:
     )
 
 
-def _depth(routing: Routing, lines: int) -> int:
-    return depth_for(routing.members.size, routing.num_sms, BATCH, lines * LINE_BYTES)
+def _sizes(routing: Routing, lines: int) -> tuple[int, int, int, int]:
+    """PEs, lanes, tokens of a round, and bytes of a row."""
+    return routing.members.size, routing.num_sms, BATCH, lines * LINE_BYTES
 
 
 def _lanes(routing: Routing, what: str, lines: int, buffer: int) -> _Lanes:
     """*Collective* the first time."""
     comm, lanes = routing.comm, routing.num_sms
     assert comm is not None
-    depth = _depth(routing, lines)
+    depth = depth_for(*_sizes(routing, lines))
     name = f"moe {what} by TMA: {lines} lines, {lanes} programs, {depth} rounds, buffer {buffer}"
     slots, flags = slots_of_lanes(comm, name, lanes, BATCH * lines, depth)
     memory = comm.own(RoundsMemory)

@@ -25,6 +25,7 @@ from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import (
     acquire_newest,
     fence_async_proxy,
+    nanoseconds,
     store_nothing,
     stores_complete,
     wait_for_previous,
@@ -32,6 +33,7 @@ from triton_dist.kernels.gemm.hopper.flags import (
 from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ids import goes_to_others, ids_of
+from triton_dist.kernels.moe.token_pacing import await_turn, interval_of, share_of
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
@@ -93,6 +95,8 @@ def _store_own(out, peers, ids, route, ring, received, stored, newest, first, la
     GROUPS: gl.constexpr = LATE * N
     stage, phase, number = 0, 0, 0
     me, early, own = route.me, _early(route, lanes, CONFIG), rounds_for(route.n_tokens, lanes)
+    share = share_of(route.n_tokens, lane, lanes, CONFIG)
+    interval, due = interval_of(share[0], share[1], CONFIG), nanoseconds()
     ahead, stay = gl.to_tensor(0).to(gl.int64), gl.to_tensor(0)
     if CONFIG.early == 0:
         ahead, stay = goes_of(route, lane), comes_of(route, me, lane, CONFIG)
@@ -114,9 +118,11 @@ def _store_own(out, peers, ids, route, ring, received, stored, newest, first, la
         for j in range(BATCH):
             if (bits >> j) & 1 != 0:
                 mbarrier.wait(ring.full.index(stage), phase)
+                await_turn(due, CONFIG)
                 for distance in gl.static_range(1, N):
                     if (goes >> (8 * ((me + distance) % N) + j)) & 1 != 0:
                         tma.async_store(peers[distance - 1], [slot + j, 0, 0], ring.rows.index(stage))
+                        due += interval
                     else:
                         store_nothing()
                 if (goes >> (8 * me + j)) & 1 != 0:
