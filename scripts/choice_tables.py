@@ -73,6 +73,10 @@ SOURCES = {
         "2026-11-28-4xh200-gemms-3584.json",
         "2026-11-28-4xh200-gemms-7168.json",
         "2026-11-28-4xh200-gemms-8192.json",
+        "2026-11-28-4xh200-gemms-bands-3584.json",
+        "2026-11-28-4xh200-gemms-bands-5120.json",
+        "2026-11-28-4xh200-gemms-bands-7168.json",
+        "2026-11-28-4xh200-gemms-bands-8192.json",
     ),
 }
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20}

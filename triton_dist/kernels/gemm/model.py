@@ -57,6 +57,9 @@ whatever N is: 5.6 to 5.8 ns for an element of bfloat16 on H100s with N = 3584, 
 _BANDED = 0.95
 """What part of the time that its tiles take by the rates of rates.py a small-M kernel with bands of rows takes: 0.93 to
 1.01 with 2 H200s, where M lacks no row of a band."""
+_BANDS_OF_MANY = 1.1
+"""How many times its estimate a small-M kernel with bands takes with more than 2 PEs: 1.04 to 1.2 with 4 H200s, most
+where bands share rows. No trace says why."""
 _SHARED_TILES = 40 * _US
 """Where tiles have rows of two PEs: what M = 1000 and 2000 took more. That was with a row of tiles by itself behind the
 others, which is no longer so; it has not been measured since."""
@@ -272,6 +275,12 @@ def _to_owners(gemm: Gemm, shards: int, share: float) -> float:
     return (_BETWEEN_TWO if gemm.n_pes == 2 else 1) * _tile_by_tile(gemm, shards, share, columns=128)
 
 
+def _small_m(gemm: Gemm, sent: float, latency: float, *, to_all: bool) -> float:
+    """Of the small-M kernel, which sends so many bytes."""
+    seconds = gemm.fused(to_all=to_all) + latency + sent / WIRE
+    return seconds * (_BANDS_OF_MANY if gemm.m > MAX_ROWS and gemm.n_pes > 2 else 1)
+
+
 def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     if gemm.hosts > 1:
         return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduced_slice)
@@ -284,7 +293,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     many = _MANY_SUMS if gemm.n_pes > 2 and not _few_tiles(gemm) else 1
     return {
         "bulk_synchronous": gemm.local + _LAUNCH + reduced,
-        "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
+        "fused": _small_m(gemm, sent, 2 * _US, to_all=False),
         "ring": _ring_of_chunks(gemm) + _further_hops(gemm),
         "direct": _BARRIER + many * _to_owners(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
@@ -305,7 +314,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
     ring = (_SUMMED if gemm.n_pes == 2 else 1) * _tile_by_tile(gemm, 1, share)
     return {
         "bulk_synchronous": gemm.local + _LAUNCH + reduced,
-        "fused": gemm.fused(to_all=True) + 4 * _US + sent / WIRE,
+        "fused": _small_m(gemm, sent, 4 * _US, to_all=True),
         "ring": 2 * _BARRIER + ring + _further_hops(gemm),
         "direct": 2 * _BARRIER + _to_owners(gemm, 1, share),
     }
