@@ -474,6 +474,55 @@ def tokens_of_communicators(world: Any) -> None:
         communicator.close()
 
 
+def tokens_on_many_streams(world: Any) -> None:
+    """Calls of three kinds and several groups in turn, which overlap where there are more than two PEs, each on another
+    of forty streams, behind the one in front, and of other rows each time."""
+    me, n, device = world.pe, world.n_pes, world.device
+    random = torch.Generator(device).manual_seed(me)
+    calls, programs, t = (120, 64, MANY // 2) if ON_GPU else (6, 3, MANY)
+    streams = [torch.cuda.Stream() for _ in range(40)] if ON_GPU else []
+    groups: list[Any] = [None, kernels.Communicator()]
+    if n > 2 and LOCAL % 2 == 0:
+        groups += [world.team_world.split_strided(first, 1, 2) for first in (0, 1)]
+    rows = [torch.randn((t, HIDDEN), generator=random, device=device).bfloat16() for _ in range(5)]
+    given = tokens(world, 1, room=t)
+    ids, weights = given.ids[me].contiguous(), given.weights[me].contiguous()
+    options: dict[str, Any] = {"num_experts": n * LOCAL, "max_tokens": MANY}
+
+    def exchange(i: int, **chosen: Any) -> list[torch.Tensor]:
+        x, group = rows[i % 5], groups[i % len(groups)]
+        of = options | chosen | {"group": group, "num_sms": SMS if i % 3 == 0 else programs}
+        if i % 3 == 2:
+            found = moe.dispatch(x, ids, weights, **of)
+            return [moe.combine(found.x, found)]
+        here = moe.dispatch_tokens(x, ids, weights, **of)
+        there = torch.arange(len(here.x), device=device)[:, None] < here.n_rows
+        return [torch.where(there, here.x, 0), moe.combine_tokens(here.x, here)]
+
+    mine = [i for i in range(calls) if groups[i % len(groups)] is None or groups[i % len(groups)]]
+    for i in mine:
+        if i < 12:
+            exchange(i)  # makes what calls need
+    if ON_GPU:
+        torch.cuda.synchronize()
+    results, in_front = [], None
+    for i in mine:
+        if ON_GPU:
+            stream = streams[7 * i % 40]
+            stream.wait_stream(in_front or torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                results.append(exchange(i))
+            in_front = stream
+        else:
+            results.append(exchange(i))
+    if ON_GPU:
+        torch.cuda.synchronize()
+    for i, found in zip(mine, results, strict=True):
+        expected = exchange(i, algorithm="portable")
+        for here, want in zip(found, expected, strict=True):
+            assert torch.equal(bits(here), bits(want)), f"PE {me}, call {i}"
+
+
 def graphs_of_rounds_by_tma(world: Any) -> None:
     graphs_with_other_routings(world, SMS, MANY)
 
@@ -1011,6 +1060,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     tokens_once,
     graphs_of_tokens,
     tokens_of_communicators,
+    tokens_on_many_streams,
     graphs_of_rounds,
     graphs_of_rounds_by_tma,
     gradients_of_rounds,
