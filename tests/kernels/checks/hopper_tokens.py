@@ -67,6 +67,8 @@ def check_hopper_tokens(world: Any) -> None:
             chosen = case(world, counts, routing=routing, seed=seed, **options)
             exchange(world, comm, chosen, 2)
     chosen = case(world, [20, 3, 9], **options)
+    for lanes in (5, 11, 24):  # which share batches, in unequal parts
+        exchange(world, None, chosen, lanes)
     with mock.patch.object(tokens, "tokens_plan_of", return_value=TokensPlan(2, 2)):
         verify_again(chosen, exchange(world, None, chosen, 2), chosen.x[world.pe])
 

@@ -12,29 +12,33 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.gemm.hopper.flags import nanoseconds
+from triton_dist.kernels.moe.token_ring import part_of
 
 __all__ = ["await_turn", "interval_of", "share_of"]
 
 
 @gluon.jit
 def share_of(n_tokens, lane, lanes, CONFIG: gl.constexpr):
-    """How many batches so many tokens are, and how many of them are this lane's."""
-    batches = gl.cdiv(n_tokens, CONFIG.batch)
-    return batches, gl.cdiv(gl.maximum(batches - lane, 0), lanes)
+    """How many of so many tokens are this lane's."""
+    whole = n_tokens // CONFIG.batch // lanes
+    return whole * CONFIG.batch + part_of(n_tokens, whole, lane, lanes)[1]
 
 
 @gluon.jit
-def interval_of(batches, own, CONFIG: gl.constexpr):
-    """Nanoseconds from row to row of a lane that sends ``own`` of so many batches; 0 without a schedule."""
+def interval_of(n_tokens, own, CONFIG: gl.constexpr):
+    """Nanoseconds from row to row of a lane that sends ``own`` of so many tokens; 0 without a schedule."""
     if CONFIG.row_time == 0:
         return 0
     else:
-        return (CONFIG.row_time * batches.to(gl.float32) / gl.maximum(own, 1).to(gl.float32) + 0.5).to(gl.int32)
+        return (CONFIG.row_time * n_tokens.to(gl.float32) / gl.maximum(own, 1).to(gl.float32) + 0.5).to(gl.int32)
 
 
 @gluon.jit
-def await_turn(due, CONFIG: gl.constexpr):
-    """Wait until the next row may be sent, which is or was ``due`` by :func:`nanoseconds`."""
-    if CONFIG.row_time > 0:
-        while nanoseconds() - due < 0:
-            pass
+def await_turn(token, due, CONFIG: gl.constexpr):
+    """Wait until the next rows may be sent, from this token of a batch on, which are or were ``due`` by
+    :func:`nanoseconds`: one large row, or the small ones of several tokens, since it takes 80 ns to look at the time.
+    """
+    if CONFIG.row_time > 0:  # noqa: SIM102 (a constant)
+        if token % CONFIG.at_once == 0:
+            while nanoseconds() - due < 0:
+                pass
