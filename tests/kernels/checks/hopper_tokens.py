@@ -18,7 +18,7 @@ from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator, calling, communicator_of
 from triton_dist.kernels.functional import group as groups
-from triton_dist.kernels.moe import rounds_plan, tokens, tokens_by_tma
+from triton_dist.kernels.moe import arguments, rounds_plan, tokens, tokens_by_tma
 from triton_dist.kernels.moe.rounds_plan import TokensPlan, row_time_for, sums_plan_for, tokens_plan_for
 from triton_dist.kernels.moe.token_batches import tables_of
 
@@ -67,8 +67,9 @@ def check_hopper_tokens(world: Any) -> None:
             chosen = case(world, counts, routing=routing, seed=seed, **options)
             exchange(world, comm, chosen, 2)
     chosen = case(world, [20, 3, 9], **options)
-    for lanes in (5, 11, 24):  # which share batches, in unequal parts
-        exchange(world, None, chosen, lanes)
+    with mock.patch.object(arguments, "sms", return_value=24), by_tma(TokensPlan(2, 3)) as comm:
+        for lanes in (4, 11, 24):  # which share batches, in unequal parts
+            exchange(world, comm, chosen, lanes)
     with mock.patch.object(tokens, "tokens_plan_of", return_value=TokensPlan(2, 2)):
         verify_again(chosen, exchange(world, None, chosen, 2), chosen.x[world.pe])
 
