@@ -1,4 +1,4 @@
-"""When a multiprocessor sends a row to a peer, for kernels that move tokens by TMA (``token_ring.py``).
+"""When a multiprocessor of a combine sends a row to a peer (``token_sums_hopper.py``).
 
 All together can store more than NVLink takes, and what it takes it does not share out evenly: of programs with as much
 to send some were done after 132 µs and others after 191, and these could not use what the first had left. So rows are
@@ -12,33 +12,25 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.gemm.hopper.flags import nanoseconds
-from triton_dist.kernels.moe.token_ring import part_of
+from triton_dist.kernels.moe.token_ring import BATCH, tokens_of
 
-__all__ = ["await_turn", "interval_of", "share_of"]
-
-
-@gluon.jit
-def share_of(n_tokens, lane, lanes, CONFIG: gl.constexpr):
-    """How many of so many tokens are this lane's."""
-    whole = n_tokens // CONFIG.batch // lanes
-    return whole * CONFIG.batch + part_of(n_tokens, whole, lane, lanes)[1]
+__all__ = ["await_turn", "interval_of"]
 
 
 @gluon.jit
-def interval_of(n_tokens, own, CONFIG: gl.constexpr):
-    """Nanoseconds from row to row of a lane that sends ``own`` of so many tokens; 0 without a schedule."""
-    if CONFIG.row_time == 0:
-        return 0
-    else:
-        return (CONFIG.row_time * n_tokens.to(gl.float32) / gl.maximum(own, 1).to(gl.float32) + 0.5).to(gl.int32)
+def interval_of(route, lane, lanes, CONFIG: gl.constexpr):
+    """Nanoseconds from row to row that this lane sends, to any peer: all rows' time, shared out among its own."""
+    N: gl.constexpr = CONFIG.n_pes
+    every, own = gl.to_tensor(0), gl.to_tensor(0)
+    for distance in gl.static_range(1, N):
+        batches = gl.cdiv(tokens_of(route, (route.me + distance) % N), BATCH)
+        every, own = every + batches, own + gl.cdiv(gl.maximum(batches - lane, 0), lanes)
+    return (CONFIG.row_time * every.to(gl.float32) / gl.maximum(own, 1).to(gl.float32) + 0.5).to(gl.int32)
 
 
 @gluon.jit
-def await_turn(token, due, CONFIG: gl.constexpr):
-    """Wait until the next rows may be sent, from this token of a batch on, which are or were ``due`` by
-    :func:`nanoseconds`: one large row, or the small ones of several tokens, since it takes 80 ns to look at the time.
-    """
-    if CONFIG.row_time > 0:  # noqa: SIM102 (a constant)
-        if token % CONFIG.at_once == 0:
-            while nanoseconds() - due < 0:
-                pass
+def await_turn(due, CONFIG: gl.constexpr):
+    """Wait until the next row may be sent, which is or was ``due`` by :func:`nanoseconds`."""
+    if CONFIG.row_time > 0:
+        while nanoseconds() - due < 0:
+            pass

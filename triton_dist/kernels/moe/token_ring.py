@@ -35,8 +35,6 @@ __all__ = [
     "let_fill",
     "make_barriers",
     "make_ring",
-    "ones",
-    "part_of",
     "rounds_for",
     "rounds_of",
     "route_of",
@@ -67,9 +65,8 @@ class TokensConfig:
         depth: of the slots, in rounds, a power of two.
         top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
         early: how many rounds a PE sends by its ids, while the tables are exchanged.
-        row_time: nanoseconds in which the link takes a row, by which rows are sent on a schedule (``token_pacing.py``);
-            0 without one.
-        row_lines, dtype: of a combine's rows.
+        row_time, row_lines, dtype: of a combine's rows: nanoseconds in which the link takes one, by which they are sent
+            on a schedule (``token_pacing.py``), or 0 without one; lines; elements.
     """
 
     n_pes: int
@@ -98,11 +95,6 @@ class TokensConfig:
     def batch(self) -> int:
         """Tokens of a lane in a round, as ``rounds_hopper.py`` asks for them."""
         return int(BATCH.value)
-
-    @property
-    def at_once(self) -> int:
-        """Tokens whose rows are due at one time: 16 KB, or all of a round."""
-        return min(max(1, (16 << 10) // (self.lines * 4 * int(LINE.value))), self.batch)
 
     @property
     def gate(self) -> int:
@@ -277,32 +269,9 @@ def rounds_for(n_tokens, lanes):
 
 
 @gluon.jit
-def part_of(n_tokens, i, lane, lanes):
-    """The tokens of a lane in round ``i``, of so many of a PE: the first, and how many there are.
-
-    Lanes take batches in turn. What is left for the last round is shared out among all of them, parts of batches if
-    there are few: a lane that had a whole one would be done last, and its last rows would be the last that peers move.
-    """
-    batches = gl.cdiv(n_tokens, BATCH)
-    whole = batches // lanes
-    left = batches - whole * lanes
-    parts = gl.minimum(lanes // gl.maximum(left, 1), BATCH)
-    batch, begin, end = i * lanes + lane, gl.to_tensor(0), gl.to_tensor(BATCH)
-    if i >= whole:
-        part = lane % parts
-        batch, begin, end = whole * lanes + lane // parts, part * BATCH // parts, (part + 1) * BATCH // parts
-        if (i > whole) | (lane // parts >= left):
-            batch, begin, end = batches, gl.to_tensor(0), gl.to_tensor(0)
-    first = batch * BATCH + begin
-    return first, gl.maximum(gl.minimum(end - begin, n_tokens - first), 0)
-
-
-@gluon.jit
-def goes_of(route, i, lane, lanes):
-    """Where the tokens of this PE go that a lane has in a round: a byte of bits for each rank."""
-    first, number = part_of(route.n_tokens, i, lane, lanes)
-    goes = gl.load(route.goes + first // BATCH, mask=number > 0, other=0) >> (first % BATCH).to(gl.int64)
-    return goes & (((1 << number) - 1).to(gl.int64) * 0x0101010101010101)
+def goes_of(route, batch):
+    """Where the tokens of a batch of this PE go: a byte of bits for each rank."""
+    return gl.load(route.goes + batch, mask=batch * BATCH < route.n_tokens, other=0)
 
 
 @gluon.jit
@@ -316,32 +285,20 @@ def anywhere(goes, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def ones(bits):
-    """How many of 8 bits are set."""
-    pairs = bits - ((bits >> 1) & 0x55)
-    fours = (pairs & 0x33) + ((pairs >> 2) & 0x33)
-    return (fours + (fours >> 4)) & 15
+def comes_of(route, source, batch, CONFIG: gl.constexpr):
+    """The row and the bits of a batch of a source; 0 behind the last one."""
+    there = batch * BATCH < tokens_of(route, source)
+    return gl.load(route.comes + source * CONFIG.batches + batch, mask=there, other=0)
 
 
 @gluon.jit
-def comes_of(route, source, i, lane, lanes, CONFIG: gl.constexpr):
-    """The first row of the tokens of a source that a lane has in a round, times 256, and their bits; 0 if there are
-    none."""
-    first, number = part_of(tokens_of(route, source), i, lane, lanes)
-    word = gl.load(route.comes + source * CONFIG.batches + first // BATCH, mask=number > 0, other=0)
-    bits, begin = word & 255, first % BATCH
-    row = (word >> 8) + ones(bits & ((1 << begin) - 1))
-    return (row << 8) | ((bits >> begin) & ((1 << number) - 1))
-
-
-@gluon.jit
-def comes_of_others(route, i, lane, lanes, STEP: gl.constexpr, CONFIG: gl.constexpr):
+def comes_of_others(route, batch, STEP: gl.constexpr, CONFIG: gl.constexpr):
     """:func:`comes_of` of every other rank: with a ``STEP`` of 1 from the next one on, of -1 from the one before on."""
     N: gl.constexpr = CONFIG.n_pes
     found = ()
     for distance in gl.static_range(1, N):
         rank = (route.me + STEP * distance + N) % N
-        found = found + (comes_of(route, rank, i, lane, lanes, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
+        found = found + (comes_of(route, rank, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
     return found
 
 

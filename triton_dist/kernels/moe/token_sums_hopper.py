@@ -36,7 +36,7 @@ from triton_dist.kernels.moe.combine_ring import (
     zeros,
 )
 from triton_dist.kernels.moe.rounds_hopper import LINE
-from triton_dist.kernels.moe.token_pacing import await_turn, interval_of, share_of
+from triton_dist.kernels.moe.token_pacing import await_turn, interval_of
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
@@ -47,15 +47,12 @@ from triton_dist.kernels.moe.token_ring import (
     goes_of,
     make_barriers,
     make_ring,
-    ones,
-    part_of,
     rounds_of,
     route_of,
     signal_peers,
     slot_of,
     store_row,
     stored_round,
-    tokens_of,
     wait_round,
 )
 
@@ -66,6 +63,14 @@ TEAMS = gl.constexpr(2)
 
 
 @gluon.jit
+def _ones(bits):
+    """How many of 8 bits are set."""
+    pairs = bits - ((bits >> 1) & 0x55)
+    fours = (pairs & 0x33) + ((pairs >> 2) & 0x33)
+    return (fours + (fours >> 4)) & 15
+
+
+@gluon.jit
 def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
     """Load the rows of peers' tokens: of each round the first token of each PE, from the next one on, then the second.
 
@@ -73,45 +78,34 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
     """
     N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
-    ahead = comes_of_others(route, 0, lane, lanes, 1, CONFIG)
+    ahead = comes_of_others(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = comes_of_others(route, i + 1, lane, lanes, 1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, 1, CONFIG)
         for j in range(BATCH):
             for distance in gl.static_range(1, N):
                 bits = come[distance - 1] & 255
                 if (bits >> j) & 1 != 0:
-                    row = (come[distance - 1] >> 8) + ones(bits & ((1 << j) - 1))
+                    row = (come[distance - 1] >> 8) + _ones(bits & ((1 << j) - 1))
                     stage, phase = fill(y, row, ring, stage, phase, CONFIG.sent, CONFIG)
 
 
 @gluon.jit
-def _interval(route, lane, lanes, CONFIG: gl.constexpr):
-    """Nanoseconds from row to row that this lane sends to any peer."""
-    N: gl.constexpr = CONFIG.n_pes
-    all_tokens, own = gl.to_tensor(0), gl.to_tensor(0)
-    for distance in gl.static_range(1, N):
-        n_tokens = tokens_of(route, (route.me + distance) % N)
-        all_tokens, own = all_tokens + n_tokens, own + share_of(n_tokens, lane, lanes, CONFIG)
-    return interval_of(all_tokens, own, CONFIG)
-
-
-@gluon.jit
 def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Store the rows of peers' tokens to the slots of these."""
+    """Store the rows of peers' tokens to the slots of these, on a schedule (``token_pacing.py``)."""
     N: gl.constexpr = CONFIG.n_pes
     GROUPS: gl.constexpr = LATE * (N - 1)
     stage, phase, number = 0, 0, 0
-    interval, due = _interval(route, lane, lanes, CONFIG), nanoseconds()
-    ahead = comes_of_others(route, 0, lane, lanes, 1, CONFIG)
+    interval, due = interval_of(route, lane, lanes, CONFIG), nanoseconds()
+    ahead = comes_of_others(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
-        ahead = comes_of_others(route, i + 1, lane, lanes, 1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, 1, CONFIG)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
         for j in range(BATCH):
-            await_turn(j, due, CONFIG)
+            await_turn(due, CONFIG)
             for distance in gl.static_range(1, N):
                 if (come[distance - 1] >> j) & 1 != 0:
                     stage, phase, number = store_row(
@@ -147,12 +141,12 @@ def _load_received(y, slots, route, ring, acquired, first, rounds, lane, lanes, 
     """Load what is added up of each token: the row that stays, then those that peers have sent, by rank."""
     N: gl.constexpr = CONFIG.n_pes
     stage, phase, newest = 0, 0, first - 1
-    ahead = goes_of(route, 0, lane, lanes)
-    own = comes_of(route, route.me, 0, lane, lanes, CONFIG) >> 8
+    ahead = goes_of(route, lane)
+    own = comes_of(route, route.me, lane, CONFIG) >> 8
     for i in range(rounds):
         goes, row = ahead, own
-        ahead = goes_of(route, i + 1, lane, lanes)
-        own = comes_of(route, route.me, i + 1, lane, lanes, CONFIG) >> 8
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        own = comes_of(route, route.me, (i + 1) * lanes + lane, CONFIG) >> 8
         for j in range(BATCH):
             of = goes >> j
             if (of >> (8 * route.me)) & 1 != 0:
@@ -215,11 +209,12 @@ def _add(out, route, ring, acquired, received, rounds, lane, lanes, TEAM: gl.con
     lines = gl.arange(0, LINES, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :, None]
     column = gl.arange(0, LINE, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, None, :]
     stage, phase = 0, 0
-    ahead = goes_of(route, 0, lane, lanes)
+    ahead = goes_of(route, lane)
     for i in range(rounds):
         goes = ahead
-        ahead = goes_of(route, i + 1, lane, lanes)
-        token, length = part_of(route.n_tokens, i, lane, lanes)
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        token = (i * lanes + lane) * BATCH
+        length = gl.maximum(gl.minimum(route.n_tokens - token, BATCH), 0)
         for pair in range(gl.cdiv(length, TEAMS)):
             j = pair * TEAMS + TEAM
             for before in gl.static_range(TEAM):

@@ -94,15 +94,15 @@ def configuration(
         routing.members.size, tables.batches, lines_in_memory(lines), plan.sent, plan.received, tables[:4],
         depth_for(*sizes), routing.top_k, routing.local_experts, routing.max_tokens, n_scales, with_ids,
         early_rounds_for(*sizes) if early else 0,
-        row_time_for(*sizes, 4 * header_words(routing.top_k, n_scales, with_ids)),
     )  # fmt: skip
 
 
 def configuration_of_sums(plan: TokensPlan, routing: Routing, lines: int, dtype: torch.dtype) -> Any:
     """As :func:`configuration`, of a combine."""
     return replace(
-        configuration(plan, routing, lines, 0, False), row_lines=lines, dtype=str(dtype).removeprefix("torch.")
-    )
+        configuration(plan, routing, lines, 0, False), row_time=row_time_for(*_sizes(routing, lines)), row_lines=lines,
+        dtype=str(dtype).removeprefix("torch."),
+    )  # fmt: skip
 
 
 def _sizes(routing: Routing, lines: int) -> tuple[int, int, int, int]:

@@ -25,7 +25,6 @@ from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.flags import (
     acquire_newest,
     fence_async_proxy,
-    nanoseconds,
     store_nothing,
     stores_complete,
     wait_for_previous,
@@ -33,7 +32,6 @@ from triton_dist.kernels.gemm.hopper.flags import (
 from triton_dist.kernels.moe.combine_ring import step_of
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ids import goes_to_others, ids_of
-from triton_dist.kernels.moe.token_pacing import await_turn, interval_of, share_of
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
@@ -47,7 +45,6 @@ from triton_dist.kernels.moe.token_ring import (
     let_fill,
     make_barriers,
     make_ring,
-    part_of,
     rounds_for,
     rounds_of,
     route_of,
@@ -73,19 +70,17 @@ def _load_own(x, ids, route, ring, lane, lanes, CONFIG: gl.constexpr):
     stage, phase = 0, 0
     early = _early(route, lanes, CONFIG)
     if CONFIG.early > 0:
-        next_ids = ids_of(ids, route, 0, lane, lanes, CONFIG)
+        next_ids = ids_of(ids, route, lane, CONFIG)
         for i in range(early):
             bits = anywhere(goes_to_others(next_ids, route.me, CONFIG), CONFIG)
-            next_ids = ids_of(ids, route, i + 1, lane, lanes, CONFIG)
-            first = part_of(route.n_tokens, i, lane, lanes)[0]
-            stage, phase = fill_batch(x, first, bits, ring, stage, phase, CONFIG.sent, CONFIG)
+            next_ids = ids_of(ids, route, (i + 1) * lanes + lane, CONFIG)
+            stage, phase = fill_batch(x, (i * lanes + lane) * BATCH, bits, ring, stage, phase, CONFIG.sent, CONFIG)
     wait_for_previous()
-    ahead = goes_of(route, early, lane, lanes)
+    ahead = goes_of(route, early * lanes + lane)
     for i in range(early, rounds_for(route.n_tokens, lanes)):
         bits = anywhere(ahead, CONFIG)
-        ahead = goes_of(route, i + 1, lane, lanes)
-        first = part_of(route.n_tokens, i, lane, lanes)[0]
-        stage, phase = fill_batch(x, first, bits, ring, stage, phase, CONFIG.sent, CONFIG)
+        ahead = goes_of(route, (i + 1) * lanes + lane)
+        stage, phase = fill_batch(x, (i * lanes + lane) * BATCH, bits, ring, stage, phase, CONFIG.sent, CONFIG)
 
 
 @gluon.jit
@@ -98,33 +93,30 @@ def _store_own(out, peers, ids, route, ring, received, stored, newest, first, la
     GROUPS: gl.constexpr = LATE * N
     stage, phase, number = 0, 0, 0
     me, early, own = route.me, _early(route, lanes, CONFIG), rounds_for(route.n_tokens, lanes)
-    interval = interval_of(route.n_tokens, share_of(route.n_tokens, lane, lanes, CONFIG), CONFIG)
-    due = nanoseconds()
     ahead, stay = gl.to_tensor(0).to(gl.int64), gl.to_tensor(0)
     if CONFIG.early == 0:
-        ahead, stay = goes_of(route, 0, lane, lanes), comes_of(route, me, 0, lane, lanes, CONFIG)
+        ahead, stay = goes_of(route, lane), comes_of(route, me, lane, CONFIG)
     else:
-        next_ids = ids_of(ids, route, 0, lane, lanes, CONFIG)
+        next_ids = ids_of(ids, route, lane, CONFIG)
     for i in range(own):
         goes, row = ahead, stay >> 8
+        batch = (i + 1) * lanes + lane
         if CONFIG.early > 0:
             if i < early:
                 goes = goes_to_others(next_ids, me, CONFIG)
-            next_ids = ids_of(ids, route, gl.where(i + 1 < early, i + 1, own), lane, lanes, CONFIG)
+            next_ids = ids_of(ids, route, gl.where(i + 1 < early, batch, CONFIG.max_tokens), CONFIG)
         if i >= early:
-            ahead, stay = goes_of(route, i + 1, lane, lanes), comes_of(route, me, i + 1, lane, lanes, CONFIG)
+            ahead, stay = goes_of(route, batch), comes_of(route, me, batch, CONFIG)
         bits = anywhere(goes, CONFIG)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, me, lanes, lane, CONFIG)
         for j in range(BATCH):
-            await_turn(j, due, CONFIG)
             if (bits >> j) & 1 != 0:
                 mbarrier.wait(ring.full.index(stage), phase)
                 for distance in gl.static_range(1, N):
                     if (goes >> (8 * ((me + distance) % N) + j)) & 1 != 0:
                         tma.async_store(peers[distance - 1], [slot + j, 0, 0], ring.rows.index(stage))
-                        due += interval
                     else:
                         store_nothing()
                 if (goes >> (8 * me + j)) & 1 != 0:
@@ -144,7 +136,7 @@ def _store_own(out, peers, ids, route, ring, received, stored, newest, first, la
                 stored_round(stored, newest, first, i - 1, CONFIG)
         if i + 1 == early:
             wait_for_previous()
-            ahead, stay = goes_of(route, i + 1, lane, lanes), comes_of(route, me, i + 1, lane, lanes, CONFIG)
+            ahead, stay = goes_of(route, batch), comes_of(route, me, batch, CONFIG)
     stores_complete()
     stored_round(stored, newest, first, own - 1, CONFIG)
     for i in range(own, rounds_of(route, lanes, CONFIG)):
@@ -172,16 +164,16 @@ def _load_received(x, slots, route, ring, acquired, first, lane, lanes, CONFIG: 
     stage, phase = 0, 0
     wait_for_previous()
     for i in range(_early(route, lanes, CONFIG)):
-        bits = comes_of(route, route.me, i, lane, lanes, CONFIG) & 255
-        row = part_of(route.n_tokens, i, lane, lanes)[0]
-        stage, phase = fill_batch(x, row, bits, ring, stage, phase, CONFIG.received, CONFIG)
+        batch = i * lanes + lane
+        bits = comes_of(route, route.me, batch, CONFIG) & 255
+        stage, phase = fill_batch(x, batch * BATCH, bits, ring, stage, phase, CONFIG.received, CONFIG)
     newest = ()  # round that each source is known to have sent
     for _ in gl.static_range(1, N):
         newest = newest + (first - 1,)  # type: ignore[assignment]  # noqa: RUF005
-    ahead = comes_of_others(route, 0, lane, lanes, -1, CONFIG)
+    ahead = comes_of_others(route, lane, -1, CONFIG)
     for i in range(rounds_of(route, lanes, CONFIG)):
         come, known = ahead, newest
-        ahead = comes_of_others(route, i + 1, lane, lanes, -1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         newest = ()
         for distance in gl.static_range(1, N):
             source = (route.me - distance + N) % N
@@ -203,12 +195,12 @@ def _store_received(out, route, ring, acquired, received, lane, lanes, CONFIG: g
     stage, phase, number = 0, 0, 0
     wait_for_previous()
     for i in range(_early(route, lanes, CONFIG)):
-        stay = comes_of(route, route.me, i, lane, lanes, CONFIG)
+        stay = comes_of(route, route.me, i * lanes + lane, CONFIG)
         stage, phase, number = _store_rows(out, stay, ring, stage, phase, number, CONFIG)
-    ahead = comes_of_others(route, 0, lane, lanes, -1, CONFIG)
+    ahead = comes_of_others(route, lane, -1, CONFIG)
     for i in range(rounds_of(route, lanes, CONFIG)):
         come = ahead
-        ahead = comes_of_others(route, i + 1, lane, lanes, -1, CONFIG)
+        ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         for distance in gl.static_range(1, N):
             stage, phase, number = _store_rows(out, come[distance - 1], ring, stage, phase, number, CONFIG)
         # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
