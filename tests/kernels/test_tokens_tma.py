@@ -52,5 +52,5 @@ def test_it_moves_tokens_by_tma_and_does_not_spill(
         combine = ptx_that_fits(tmp_path, f"combine-{case}")
         # What is read of shared memory has come to registers before TMA may overwrite it.
         assert combine.count("fence.proxy.async.shared::cta") >= 2 and "st.global.v4.b32" in combine
-        # It looks at the time in the beginning, and where rows go back on a schedule, which small ones do not.
-        assert combine.count("%globaltimer_lo") == (1 if int(case.split("-")[0]) < 4096 else 2), case
+        # It reads the time at its beginning and in front of rows, if stores are throttled; those of small rows are not.
+        assert combine.count("%globaltimer_lo") == (0 if int(case.split("-")[0]) < 4096 else 2), case

@@ -91,7 +91,7 @@ def check_hopper_tokens_as_the_library_takes_them(world: Any) -> None:
             exchange(world, None, case(world, counts, routing=routing, seed=seed, **options), lanes)
 
 
-def check_hopper_tokens_return_on_a_schedule(world: Any) -> None:
+def check_hopper_tokens_return_throttled(world: Any) -> None:
     """A lane of a combine sends no row before it is due; a PE to which nothing came sends none."""
     options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 151, "hidden": 192}
     chosen, seconds, lanes = case(world, [33, 33, 33], **options), 0.03, 3
@@ -103,7 +103,7 @@ def check_hopper_tokens_return_on_a_schedule(world: Any) -> None:
         verify_sums(world, chosen, found)
         took = time.perf_counter() - began
         exchange(world, comm, case(world, [0, 9, 0], **options), 1)
-    # Lanes are done together, when the link has taken all rows; a token of each of them goes at once in the end.
+    # Lanes end together, when the link has taken all rows; the last token of each goes to all PEs at once.
     assert took > (sent - lanes * len(others)) * seconds > 0.5, (took, sent)
 
 
@@ -119,7 +119,7 @@ def check_hopper_tokens_take(world: Any) -> None:
     assert sums_plan_for(2, 16512) is None and sums_plan_for(9, 7168) is None
     sums = sums_plan_for(2, 14336)
     assert sums is not None and sum(sums) == sum(tokens_plan_for(2, 8, 14336) or ())
-    # Rounds of few bytes are sent on a schedule, by which a link takes what it takes evenly.
+    # Stores are throttled in rounds of few bytes, unless rows are small.
     for sizes, rate in (((2, 24, 8, 14336), 358e9), ((4, 24, 8, 14336), 350e9), ((2, 24, 8, 4096), 330e9)):
         assert abs(sizes[3] / rate * 1e9 / row_time_for(*sizes) - 1) < 0.01, sizes
     assert row_time_for(4, 64, 8, 14336) == row_time_for(2, 132, 8, 14336) == row_time_for(2, 24, 8, 2048) == 0

@@ -46,8 +46,8 @@ _OF_A_COMBINE = 232448 - 2048
 _DEPTHS = 8, 16
 _IN_FLIGHT = 10 << 20
 """Bytes, of all lanes to all peers."""
-_ON_A_SCHEDULE = 4 << 10
-"""Bytes of a row, at least."""
+_THROTTLED = 4 << 10
+"""Bytes of a row whose stores are throttled, at least."""
 _EARLY = 2 << 20
 """Bytes that the link moves while a kernel exchanges tables, 6 µs."""
 _SUMMED_LINES = 128
@@ -159,13 +159,13 @@ def early_rounds_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
 
 
 def row_time_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> float:
-    """Nanoseconds in which the link takes a row, if it is not full; 0 where rows are sent without a schedule.
+    """Nanoseconds in which the link takes a row, if it is not full; 0 where stores are not throttled.
 
-    On a schedule all lanes send the last row of a round in the end, and only then peers may move any. With more bytes
-    in a round that costs more than is won: combines of 7168 by 64 SMs of 4 H200s, 23 MB, take 500 µs in place of 491.
-    Rows of less than 4 KB have not been measured on one.
+    Throttled lanes all send the last row of a round at its end, and a peer moves none of a round before that. In rounds
+    of many bytes this costs more than throttling gains: combines of 7168 by 64 SMs of 4 H200s, with rounds of 23 MB,
+    take 500 µs throttled and 491 otherwise. Throttled rows of less than 4 KB have not been measured.
     """
-    if _sent_in_a_round(n_pes, lanes, batch, row_bytes) > _IN_FLIGHT or row_bytes < _ON_A_SCHEDULE:
+    if _sent_in_a_round(n_pes, lanes, batch, row_bytes) > _IN_FLIGHT or row_bytes < _THROTTLED:
         return 0.0
     return 1e9 * (row_bytes + ROW_BYTES) / ROWS[n_pes > 2]
 

@@ -65,8 +65,9 @@ class TokensConfig:
         depth: of the slots, in rounds, a power of two.
         top_k, local_experts, max_tokens, n_scales, with_ids: of what goes beside rows (``token_headers.py``).
         early: how many rounds a PE sends by its ids, while the tables are exchanged.
-        row_time, row_lines, dtype: of a combine's rows: nanoseconds in which the link takes one, by which they are sent
-            on a schedule (``token_pacing.py``), or 0 without one; lines; elements.
+        row_time: nanoseconds in which the link takes a row of a combine, to which its stores are throttled
+            (``token_pacing.py``); 0: they are not.
+        row_lines, dtype: of a combine's rows.
     """
 
     n_pes: int

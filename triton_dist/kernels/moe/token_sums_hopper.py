@@ -20,6 +20,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper.flags import (
+    await_time,
     fence_async_proxy,
     nanoseconds,
     store_nothing,
@@ -36,7 +37,7 @@ from triton_dist.kernels.moe.combine_ring import (
     zeros,
 )
 from triton_dist.kernels.moe.rounds_hopper import LINE
-from triton_dist.kernels.moe.token_pacing import await_turn, interval_of
+from triton_dist.kernels.moe.token_pacing import issue_interval
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
@@ -92,11 +93,13 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
 
 @gluon.jit
 def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lane, lanes, CONFIG: gl.constexpr):
-    """Store the rows of peers' tokens to the slots of these, on a schedule (``token_pacing.py``)."""
+    """Store the rows of peers' tokens to the slots of these, throttled (``token_pacing.py``) if rows have a time."""
     N: gl.constexpr = CONFIG.n_pes
     GROUPS: gl.constexpr = LATE * (N - 1)
     stage, phase, number = 0, 0, 0
-    interval, due = interval_of(route, lane, lanes, CONFIG), nanoseconds()
+    interval, due = 0, 0
+    if CONFIG.row_time > 0:
+        interval, due = issue_interval(route, lane, lanes, CONFIG), nanoseconds()
     ahead = comes_of_others(route, lane, 1, CONFIG)
     for i in range(rounds):
         come = ahead
@@ -105,7 +108,8 @@ def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lan
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
         for j in range(BATCH):
-            await_turn(due, CONFIG)
+            if CONFIG.row_time > 0:
+                await_time(due)
             for distance in gl.static_range(1, N):
                 if (come[distance - 1] >> j) & 1 != 0:
                     stage, phase, number = store_row(

@@ -14,6 +14,7 @@ from triton_dist.language._poll import no_polls, poll
 __all__ = [
     "acquire",
     "acquire_newest",
+    "await_time",
     "clock",
     "fence_async_proxy",
     "nanoseconds",
@@ -182,3 +183,10 @@ def clock():
 def nanoseconds():
     """The time, modulo 2³² ns."""
     return gl.inline_asm_elementwise("mov.u32 $0, %globaltimer_lo;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def await_time(due):
+    """Wait until ``due``, by :func:`nanoseconds`."""
+    while nanoseconds() - due < 0:
+        pass

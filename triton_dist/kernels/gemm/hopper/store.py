@@ -10,7 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
-from triton_dist.kernels.gemm.hopper.flags import clock, nanoseconds, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import await_time, clock, nanoseconds, stores_complete
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, UNIT
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
@@ -98,5 +98,4 @@ def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval, 
             due += interval
             while clock() - began < cycles:
                 pass
-            while nanoseconds() - due < 0:
-                pass
+            await_time(due)
