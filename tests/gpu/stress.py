@@ -4,10 +4,11 @@
     TRITON_DIST_WORLD=cpu torchrun --nproc-per-node 3 tests/gpu/stress.py --seconds 20
 
 Collectives, fused GEMMs with and without epilogues and scales, and fused norms of ``triton_dist.kernels`` with every
-algorithm, also with shards that differ between PEs, flash decode with and without its projection, layers of experts in
-steps and in two kernels, the ops of the language in small kernels, and host operations. On GPUs, calls move between
-more streams than torch's pool has and are captured in CUDA graphs, which are replayed in random order between direct
-calls. PEs are delayed at random. Buffers are reused at once. Worlds end and begin anew.
+algorithm, also with shards that differ between PEs, flash decode with and without its projection, dispatch and combine
+by choices and by tokens, layers of experts in steps and in two kernels, the ops of the language in small kernels, and
+host operations. On GPUs, calls move between more streams than torch's pool has and are captured in CUDA graphs, which
+are replayed in random order between direct calls. PEs are delayed at random. Buffers are reused at once. Worlds end and
+begin anew.
 
 The calls keep to the contract of docs/kernels.md: every PE makes the same calls in the same order, and a PE runs one
 operation at a time, so the stream of each call waits for that of the previous call. Every 16 steps the hosts agree

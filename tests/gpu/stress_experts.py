@@ -1,4 +1,5 @@
-"""What the stress test calls of ``kernels.moe``: dispatch and combine, slices of experts, layers in two kernels.
+"""What the stress test calls of ``kernels.moe``: dispatch and combine, by choices and by tokens, slices of experts,
+layers in two kernels.
 
 Rows that only move, and sums of small integers, are compared with PyTorch's bit by bit. Results of GEMMs whose sums are
 rounded are compared as those of attention are (``stress_library.verified``).
@@ -23,6 +24,12 @@ EXPERTS = (
     else ((6, 64, 3, 2, 0), (9, 64, 2, 2, 2))
 )
 """Tokens of a PE, hidden size, choices, experts of a PE, and how many SMs for rounds."""
+ONCE = (
+    ((700, 7168, 6, 16, 24), (33, 512, 3, 5, 7), (1501, 2048, 8, 32, 64))
+    if GPU
+    else ((6, 64, 3, 2, 1), (9, 64, 2, 2, 2))
+)
+"""As ``EXPERTS``, of tokens once to each PE."""
 SLICES = (
     ((128, 2048, 256, 8, 64, 0), (9, 512, 64, 2, 5, 3), (700, 1024, 384, 2, 8, 32))
     if GPU
@@ -37,10 +44,16 @@ WHOLE = (
 """Tokens of a PE, hidden size, intermediate size, choices, experts of a PE, and how many SMs move rows."""
 
 
-def experts(tokens: int, hidden: int, top_k: int, local: int, num_sms: int, columns: int = 0) -> Recipe:
-    """Dispatch and combine; of fp8, with a scale for so many columns of a token each, if there are ``columns``."""
+def experts(
+    tokens: int, hidden: int, top_k: int, local: int, num_sms: int, columns: int = 0, *, once: bool = False
+) -> Recipe:
+    """Dispatch and combine; of fp8, with a scale for so many columns of a token each, if there are ``columns``.
+
+    once: a token goes once to each PE, not for each of its choices.
+    """
     scaled = f", fp8 with scales of {columns}" if columns else ""
-    name = f"dispatch and combine({tokens} tokens × {hidden}, {top_k} of {local} a PE, {num_sms=}{scaled})"
+    of_what = "dispatch and combine" + (" of tokens" if once else "")
+    name = f"{of_what}({tokens} tokens × {hidden}, {top_k} of {local} a PE, {num_sms=}{scaled})"
 
     def make(cases: Cases) -> Case:
         n = cases.n_pes
@@ -60,15 +73,26 @@ def experts(tokens: int, hidden: int, top_k: int, local: int, num_sms: int, colu
             pairs = zip(x_data, s_data, strict=True)
             x_data = [of_x * of_scales.repeat_interleave(columns, 1) for of_x, of_scales in pairs]
 
+        def multiplied(found: Any, factor: torch.Tensor) -> torch.Tensor:
+            computed: torch.Tensor = found.x.float() * factor[:, None]
+            if found.scales is not None:
+                computed *= found.scales.repeat_interleave(columns, 1)
+            return computed.to(BF16)
+
         def call() -> None:
             """Expert e multiplies by e mod 4 + 1."""
             found = moe.dispatch(x, ids, weights, **options)
             rows = torch.arange(len(found.x), device=cases.device)
             expert = cases.pe * local + torch.searchsorted(found.offsets[1:].long(), rows, right=True)
-            computed = found.x.float() * (expert % 4 + 1)[:, None]
-            if found.scales is not None:
-                computed *= found.scales.repeat_interleave(columns, 1)
-            out.copy_(moe.combine(computed.to(BF16), found))
+            out.copy_(moe.combine(multiplied(found, expert % 4 + 1), found))
+
+        def call_once() -> None:
+            """Experts of a PE multiply its row, by their weights, too, and add up."""
+            found = moe.dispatch_tokens(x, ids, weights, **options)
+            assert found.topk_ids is not None and found.topk_weights is not None
+            factors = found.topk_weights * ((cases.pe * local + found.topk_ids) % 4 + 1)
+            factor = torch.where(found.topk_ids >= 0, factors, 0.0).sum(1)
+            out.copy_(moe.combine_tokens(multiplied(found, factor), found))
 
         expected = []
         for of_x, of_ids, of_weights in zip(x_data, id_data, w_data, strict=True):
@@ -78,7 +102,7 @@ def experts(tokens: int, hidden: int, top_k: int, local: int, num_sms: int, colu
                 factor = torch.where(there, of_weights * (of_ids % 4 + 1), 0.0).sum(1, keepdim=True)
                 total += (of_x.float() * factor).to(BF16).float()
             expected.append(total.to(BF16))
-        return Case(name, call, inputs, out, expected)
+        return Case(name, call_once if once else call, inputs, out, expected)
 
     return Recipe(name, make)
 
@@ -183,5 +207,7 @@ def groups() -> list[list[Recipe]]:
         for rounds in (False, True):
             sizes = [each for each in EXPERTS if bool(each[4]) == rounds]
             found.append([experts(*each, columns or each[1]) for each in sizes])
+        found.append([experts(*each, columns or each[1], once=True) for each in ONCE])
+    found.append([experts(*each, once=True) for each in ONCE])
     ways = [(how, hopper) for how in ("plain", "gated", "layer") for hopper in (False, True)]
     return found + [[whole(*sizes, how, hopper) for sizes in WHOLE] for how, hopper in ways]
