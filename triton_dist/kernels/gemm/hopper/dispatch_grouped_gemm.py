@@ -64,7 +64,7 @@ def moe_dispatch_grouped_gemm_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     tiles = gl.allocate_shared_memory(c_map.dtype, [CONFIG.groups] + c_map.block_shape, c_map.layout)
-    groups = Groups(None, None, L, gl.cdiv(N, CONFIG.c_columns), gl.cdiv(K, a.block_shape[1]), b_step)
+    groups = Groups(None, None, None, L, gl.cdiv(N, CONFIG.c_columns), gl.cdiv(K, a.block_shape[1]), b_step)
     arrival = Arrival(x, gathered, rows, tokens, destinations, units, n_tokens, senders)
     epoch = epoch_of(state)
     program = gl.program_id(0)

@@ -50,6 +50,7 @@ __all__ = [
     "place_of",
     "run_grouped",
     "seek",
+    "seek_first",
     "store_rows",
     "swiglu",
 ]
@@ -63,6 +64,7 @@ class Groups(NamedTuple):
 
     Attributes:
         offsets, counts: int32, the first row of each expert, and how many it has.
+        most: how many rows an expert can have; what a count says beyond that makes no tiles.
         experts: how many there are.
         columns: of tiles.
         k_steps: blocks along K.
@@ -71,6 +73,7 @@ class Groups(NamedTuple):
 
     offsets: Any
     counts: Any
+    most: Any
     experts: Any
     columns: Any
     k_steps: Any
@@ -84,12 +87,19 @@ def moe_grouped_gemm_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     tiles = gl.allocate_shared_memory(c_map.dtype, [CONFIG.groups] + c_map.block_shape, c_map.layout)
-    groups = Groups(offsets, counts, experts, gl.cdiv(N, CONFIG.c_columns), gl.cdiv(K, a.block_shape[1]), b_step)
+    columns, k_steps = gl.cdiv(N, CONFIG.c_columns), gl.cdiv(K, a.block_shape[1])
+    groups = Groups(offsets, counts, c_map.shape[0].to(gl.int32), experts, columns, k_steps, b_step)
     specialize_without_store(
         _multiply, (operands, tiles, c_map, c, a_scales, b_scales, groups, N, CONFIG, B_BY_COLUMNS),
         _load, (a, a_piece, b, b_half, operands, groups, N, CONFIG, B_BY_COLUMNS),
         CONFIG,
     )  # fmt: skip
+
+
+@gluon.jit
+def _rows_of(groups, expert):
+    """How many rows an expert has; 0 behind the last one."""
+    return gl.minimum(gl.load(groups.counts + expert, mask=expert < groups.experts, other=0), groups.most)
 
 
 @gluon.jit
@@ -102,16 +112,16 @@ def seek(groups, tile, expert, first, rows, CONFIG: gl.constexpr):
     while (expert < groups.experts) & (tile >= first + n_tiles):
         first += n_tiles
         expert += 1
-        rows = gl.load(groups.counts + expert, mask=expert < groups.experts, other=0)
+        rows = _rows_of(groups, expert)
         n_tiles = gl.cdiv(rows, CONFIG.block_m) * groups.columns
     return expert, first, rows
 
 
 @gluon.jit
-def _begin(groups, tile, CONFIG: gl.constexpr):
-    """The same for this program's first tile."""
+def seek_first(groups, tile, CONFIG: gl.constexpr):
+    """The same from the first expert on."""
     zero = gl.to_tensor(0)
-    return seek(groups, tile, zero, zero, gl.load(groups.counts), CONFIG)
+    return seek(groups, tile, zero, zero, _rows_of(groups, zero), CONFIG)
 
 
 @gluon.jit
@@ -140,7 +150,7 @@ def _load(a, a_piece, b, b_half, operands, groups, N, CONFIG: gl.constexpr, B_BY
     """Load the blocks of every tile in order; a stage is filled when all groups have released it."""
     step = 0
     tile = gl.program_id(0)
-    expert, first, rows = _begin(groups, tile, CONFIG)
+    expert, first, rows = seek_first(groups, tile, CONFIG)
     while expert < groups.experts:
         row, column = place_of(groups, tile, first, rows, CONFIG)
         place = gl.load(groups.offsets + expert) + row
@@ -210,7 +220,7 @@ def _multiply(
     """Compute and store this group's rows of every tile in order."""
     step = 0
     tile = gl.program_id(0)
-    expert, first, rows = _begin(groups, tile, CONFIG)
+    expert, first, rows = seek_first(groups, tile, CONFIG)
     while expert < groups.experts:
         row, column = place_of(groups, tile, first, rows, CONFIG)
         row += GROUP * CONFIG.group_m

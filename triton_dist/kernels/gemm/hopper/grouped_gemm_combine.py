@@ -35,6 +35,7 @@ from triton_dist.kernels.gemm.hopper.grouped_gemm import (
     operand_descriptors,
     place_of,
     seek,
+    seek_first,
     store_rows,
 )
 from triton_dist.kernels.gemm.hopper.launch import tile_map
@@ -92,7 +93,8 @@ def moe_grouped_gemm_combine_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     tiles = gl.allocate_shared_memory(c_map.dtype, [CONFIG.groups] + c_map.block_shape, c_map.layout)
-    groups = Groups(begins + me * L, counts, L, gl.cdiv(N, CONFIG.block_n), gl.cdiv(K, a.block_shape[1]), b_step)
+    most, columns, k_steps = c_map.shape[0].to(gl.int32), gl.cdiv(N, CONFIG.block_n), gl.cdiv(K, a.block_shape[1])
+    groups = Groups(begins + me * L, counts, most, L, columns, k_steps, b_step)
     exchange = Exchange(
         products, out, begins, tokens, positions, weights, slots, barriers, slot_distances, barrier_distances, me,
         reducers, L,
@@ -112,14 +114,7 @@ def _of_chunk(groups, chunk, CONFIG: gl.constexpr, CHUNK: gl.constexpr):
     """The groups with the columns of tiles of one chunk only."""
     WIDTH: gl.constexpr = CHUNK // CONFIG.block_n
     columns = gl.minimum(groups.columns - chunk * WIDTH, WIDTH)
-    return Groups(groups.offsets, groups.counts, groups.experts, columns, groups.k_steps, groups.b_step)
-
-
-@gluon.jit
-def _first_of_chunk(groups, tile, CONFIG: gl.constexpr):
-    """The expert of a tile, its first tile and its rows, from the first expert on."""
-    zero = gl.to_tensor(0)
-    return seek(groups, tile, zero, zero, gl.load(groups.counts), CONFIG)
+    return Groups(groups.offsets, groups.counts, groups.most, groups.experts, columns, groups.k_steps, groups.b_step)
 
 
 @gluon.jit
@@ -135,7 +130,7 @@ def _load(
         n_chunks = 0
     for chunk in range(n_chunks):
         part = _of_chunk(groups, chunk, CONFIG, CHUNK)
-        expert, first, rows = _first_of_chunk(part, tile, CONFIG)
+        expert, first, rows = seek_first(part, tile, CONFIG)
         while expert < groups.experts:
             row, column = place_of(part, tile, first, rows, CONFIG)
             place = gl.load(groups.offsets + expert) - gl.load(groups.offsets) + row
@@ -180,7 +175,7 @@ def _multiply_chunks(
     tile = gl.program_id(0) - exchange.reducers
     for chunk in range(gl.cdiv(N, CHUNK)):
         part = _of_chunk(groups, chunk, CONFIG, CHUNK)
-        expert, first, rows = _first_of_chunk(part, tile, CONFIG)
+        expert, first, rows = seek_first(part, tile, CONFIG)
         while expert < groups.experts:
             row, column = place_of(part, tile, first, rows, CONFIG)
             row += GROUP * CONFIG.group_m
