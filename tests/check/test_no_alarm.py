@@ -27,6 +27,12 @@ CHECKS = {
     "projection": ["projection_of_mla_and_fp8"],
 }
 """Files of checks of ``triton_dist.kernels``, with those that have each protocol once."""
+OF_HOPPER = {
+    "hopper_tokens": ["hopper_tokens_of_fp8"],
+    "hopper_rounds": ["hopper_rounds_in_public"],
+    "hopper_layers": ["hopper_layers"],
+}
+"""The same, of kernels in Gluon."""
 
 
 @pytest.mark.parametrize(
@@ -50,14 +56,25 @@ def test_examples(example: Path, schedule: str) -> None:
         *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in (*CHECKS, "moe_tensor", "moe_whole")),
     ],
 )
-def test_kernels(file: str, checks: list[str]) -> None:
+def test_kernels(file: str, checks: list[str], **more: str) -> None:
     """triton_dist.kernels, by the programs that test them; these run all of their checks, or those that are named."""
     program = ROOT / "tests" / "kernels" / "checks" / f"{file}.py"
     where = str(ROOT / "tests" / "world" / "checks")
     environment = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SYMMETRIC_SIZE": "64M", "PYTHONPATH": where}
-    outcome = forking.forker(COMPILER).run(program, *checks, **environment)
+    outcome = forking.forker(COMPILER).run(program, *checks, **environment, **more)
     assert outcome.output.count("passed: ") >= 2 * len(checks), outcome.output
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
+
+
+@pytest.mark.parametrize(
+    ("file", "checks"),
+    [
+        *(pytest.param(file, checks, id=f"{file}-some") for file, checks in OF_HOPPER.items()),
+        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in OF_HOPPER),
+    ],
+)
+def test_kernels_of_hopper(file: str, checks: list[str]) -> None:
+    test_kernels(file, checks, TRITON_DIST_CPU_CAPABILITY="9.0")
 
 
 @pytest.mark.slow
