@@ -26,6 +26,7 @@ from triton_dist.world import World
 from triton_dist.world.current import current_world
 from triton_dist.world.groups import HostGroup
 from triton_dist.world.integers import integer
+from triton_dist.world.not_copied import NotCopied
 from triton_dist.world.shapes import checked_dtype, checked_shape
 from triton_dist.world.teams import Team, pes_of_group
 
@@ -65,7 +66,7 @@ class _Call:
         communicator._calls.release()
 
 
-class Communicator:
+class Communicator(NotCopied):
     """The members of a group, and the workspace and plans of their calls. *Collective* over the group to make.
 
     Communicators share nothing, so calls with different ones may run at the same time, on different streams, also of

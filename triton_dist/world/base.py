@@ -28,6 +28,7 @@ from triton_dist.world.host_ops import HostOps
 from triton_dist.world.host_streams import HostStreams
 from triton_dist.world.hosts import Host, find_hosts
 from triton_dist.world.integers import integer
+from triton_dist.world.not_copied import NotCopied
 from triton_dist.world.teams import Team, as_range
 
 __all__ = ["World", "check_same_calls", "group_memory_size"]
@@ -49,7 +50,7 @@ class Owned(Protocol):
 _Owned = TypeVar("_Owned", bound=Owned)
 
 
-class World(ABC):
+class World(NotCopied, ABC):
     """The PEs of this run and their symmetric heap. Made by :func:`triton_dist.init`, ended by :meth:`finalize`.
 
     Methods marked *collective* must be called by every PE, in the same order. A world is a context manager: leaving the

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from triton_dist.native_calls import Guard
 from triton_dist.world.integers import integer
 from triton_dist.world.non_member import NonMember
+from triton_dist.world.not_copied import NotCopied
 
 __all__ = ["Team", "WorldOfTeams", "agree_on_handle", "as_range", "from_group", "pes_of_group"]
 
@@ -36,7 +37,7 @@ class WorldOfTeams(Protocol):
     def pes_of_ranks(self, rank: int, ranks: Sequence[int]) -> list[int]: ...
 
 
-class Team:
+class Team(NotCopied):
     """Some PEs of a world. Made by :meth:`split_strided`, :meth:`split_2d` or :func:`triton_dist.team_from_group`.
 
     Kernels take :attr:`handle` as the argument ``team`` of an op. A team ends with :meth:`destroy`, or with its world.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import torch
@@ -378,6 +379,9 @@ def check_moe_modules_are_copied_and_converted(world: Any) -> None:
             assert copied[0].w13 is not layer.w13 and torch.equal(copied[0].w13, layer.w13)
             x = whole(3, 8, seed=world.pe)
             same(copied[0](x), layer(x))
+            assert copy.copy(group) is copy.deepcopy(group) is group and copy.deepcopy(world) is world
+            with raises(TypeError, "cannot be pickled, as it is of the world of this process"):
+                pickle.dumps(layer)
     layer = MoE(8, 4, **sizes)
     assert layer.bias is not None
     layer.bias.fill_(1 + 2**-20)
