@@ -352,7 +352,8 @@ class Kind(NamedTuple):
 
 
 def tokens_once(world: Any) -> None:
-    """``dispatch_tokens`` and ``combine_tokens`` by TMA, bit by bit, in calls without a pause."""
+    """``dispatch_tokens``, to slots or a symmetric result, and ``combine_tokens`` by TMA, bit by bit, in calls without
+    a pause."""
     me, n = world.pe, world.n_pes
     kinds = (
         (Kind(HIDDEN, FP8, HIDDEN // 128, SMS), Kind(HIDDEN, torch.bfloat16, 0, SMS), Kind(4224, torch.float32, 1, 7),
@@ -380,16 +381,22 @@ def tokens_once(world: Any) -> None:
                 x, ids, weights, scales = sent[me]
                 calls.append(((x, ids, weights), options | {"scales": scales}, y))
                 expected.append((received[me], sums_at(sent, me, local, ys, hosts)))
-            found = []
+            found, place = [], result_of(kind.hidden, kind.dtype, group)
             for i in range(8):  # in turn, in the slots of two buffers
                 arguments, named, y = calls[i % 2]
-                here = moe.dispatch_tokens(*arguments, **named, buffer=i // 4)
-                found.append((here, moe.combine_tokens(y, here, buffer=i // 4)))
+                here = moe.dispatch_tokens(*arguments, **named, buffer=i // 4, out=place if i % 4 > 1 else None)
+                found.append((here._replace(x=here.x.clone()), moe.combine_tokens(y, here, buffer=i // 4)))
             for i, (here, out) in enumerate(found):
                 what = f"PE {me}: call {i} of {kind}"
                 want, sums = expected[i % 2]
                 verify_received(here, want, what)
                 assert torch.equal(bits(out), bits(sums)), f"{what}: sums"
+
+
+def result_of(hidden: int, dtype: torch.dtype, group: Any) -> torch.Tensor:
+    """A symmetric result of ``dispatch_tokens``."""
+    comm = communicator_of(group)
+    return comm.empty(comm.n_pes * MANY, hidden, dtype=dtype)
 
 
 def verify_received(here: moe.DispatchedTokens, want: Sent, what: str) -> None:
@@ -413,7 +420,7 @@ def verify_tokens(here: moe.DispatchedTokens, want: moe.DispatchedTokens, what: 
 
 
 def graphs_of_tokens(world: Any) -> None:
-    """Two graphs in the same slots, replayed in any order, with other routings each time."""
+    """Two graphs, of which one stores to a symmetric result, replayed in any order, with other routings each time."""
     me, device = world.pe, world.device
     random = torch.Generator(device).manual_seed(me)
     options: dict[str, Any] = {"num_experts": world.n_pes * LOCAL, "max_tokens": MANY, "num_sms": SMS}
@@ -425,9 +432,10 @@ def graphs_of_tokens(world: Any) -> None:
         weights = torch.rand(ids.shape, generator=random, device=device)
         y = torch.randn((world.n_pes * MANY, HIDDEN), generator=random, device=device).bfloat16()
         given = (x, ids, weights), options | {"scales": scales}
+        place = result_of(HIDDEN, dtype, None) if dtype == FP8 else None
 
-        def step(given: Any = given, y: torch.Tensor = y) -> tuple[moe.DispatchedTokens, torch.Tensor]:
-            found = moe.dispatch_tokens(*given[0], **given[1])
+        def step(given: Any = given, y: torch.Tensor = y, place: Any = place) -> tuple[Any, torch.Tensor]:
+            found = moe.dispatch_tokens(*given[0], **given[1], out=place)
             return found, moe.combine_tokens(y, found)
 
         graphs.append((*captured(step), given, y) if ON_GPU else (None, step, given, y))
@@ -485,6 +493,7 @@ def tokens_on_many_streams(world: Any) -> None:
     if n > 2 and LOCAL % 2 == 0:
         groups += [world.team_world.split_strided(first, 1, 2) for first in (0, 1)]
     rows = [torch.randn((t, HIDDEN), generator=random, device=device).bfloat16() for _ in range(5)]
+    places = [result_of(HIDDEN, torch.bfloat16, group) if group is None or group else None for group in groups]
     given = tokens(world, 1, room=t)
     ids, weights = given.ids[me].contiguous(), given.weights[me].contiguous()
     options: dict[str, Any] = {"num_experts": n * LOCAL, "max_tokens": MANY}
@@ -495,7 +504,7 @@ def tokens_on_many_streams(world: Any) -> None:
         if i % 3 == 2:
             by_choice = moe.dispatch(x, ids, weights, **of)
             return [moe.combine(by_choice.x, by_choice)]
-        found = moe.dispatch_tokens(x, ids, weights, **of)
+        found = moe.dispatch_tokens(x, ids, weights, **of, out=places[i % len(groups)] if i % 3 else None)
         come = torch.arange(len(found.x), device=device)[:, None] < found.n_rows
         return [torch.where(come, found.x, 0), moe.combine_tokens(found.x, found)]
 

@@ -1,8 +1,9 @@
 """Compiles the kernels of tokens by TMA for an H200 that need not be there: ``tokens_ptx.py FOLDER CASE…``.
 
 A case is the bytes of a row, how many choices a token has, PEs, SMs, and scales of a row: ``7168-8-2-24-56``. Writes
-the PTX of the kernel that moves tokens, of the one in front, ``tables-…``, and of a combine of bfloat16 rows of up to
-16 KB, ``combine-…``, by the host's code, to FOLDER. ``7168-8-2-24-56-rows`` is a dispatch by a handle, without ids and
+the PTX of the kernel that moves tokens, of the one that stores them to results, ``direct-…``, of the ones in front,
+``tables-…`` and ``direct-tables-…``, and of a combine of bfloat16 rows of up to 16 KB, ``combine-…``, by the host's
+code, to FOLDER. ``7168-8-2-24-56-rows`` is a dispatch by a handle, without ids and
 weights, and is no more.
 """
 
@@ -46,14 +47,17 @@ def run_case(folder: Path, case: str) -> None:
     tokens_by_tma.move_tokens(plan, x[:MAX_TOKENS], routing, beside, out, beside, tables, 0, early=not only_rows)
     if only_rows:
         return
+    write_code_to(folder, f"direct-{case}")
+    tokens_by_tma.move_directly(plan, x[:MAX_TOKENS], routing, beside, out, beside, tables, 0)
     if (of_sums := sums_plan_for(n_pes, row_bytes)) is not None:
         write_code_to(folder, f"combine-{case}")
         y = out.view(torch.bfloat16)
         tokens_by_tma.combine_by_tma(of_sums, y, routing, tables, y[:MAX_TOKENS], 0)
-    compile_kernel(
-        token_batches.moe_token_batches, token_batches.constants_of(routing), folder / f"tables-{case}.ptx",
-        {"ids": "*i64", "messages": "*i64"}, token_batches.WARPS, {"debug": True},
-    )  # fmt: skip
+    for direct, name in ((False, "tables"), (True, "direct-tables")):
+        compile_kernel(
+            token_batches.moe_token_batches, token_batches.constants_of(routing, direct=direct),
+            folder / f"{name}-{case}.ptx", {"ids": "*i64", "messages": "*i64"}, token_batches.WARPS, {"debug": True},
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

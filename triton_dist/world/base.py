@@ -272,7 +272,7 @@ class World(NotCopied, ABC):
     def _give_back(self, allocation: Allocation) -> None:
         """End an allocation. Called by all PEs at the same time, when no device works on it any more."""
 
-    def finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
+    def finish_work(self) -> None:
         """Wait until this PE's device has done all that was started."""
 
     # ---- groups of some PEs
@@ -370,10 +370,10 @@ class World(NotCopied, ABC):
             RuntimeError: a member's call is another one; the message has both.
         """
 
-    def _open_group(self, group: HostGroup) -> None:  # noqa: B027 (hosts may be able to meet as they are)
+    def _open_group(self, group: HostGroup) -> None:
         """Prepare that the hosts of a group meet."""
 
-    def _close_group(self, group: HostGroup) -> None:  # noqa: B027
+    def _close_group(self, group: HostGroup) -> None:
         """Undo :meth:`_open_group`."""
 
     # ---- doing things together
@@ -454,7 +454,7 @@ class World(NotCopied, ABC):
     def _close(self) -> None:
         """Wait for the other PEs, then give everything back. Called once, by :meth:`finalize`."""
 
-    def _drop(self) -> None:  # noqa: B027 (a world may have nothing to let go of)
+    def _drop(self) -> None:
         """Let go of what can be let go without waiting for other PEs. Called once, by :meth:`abort`."""
 
     def check_live(self) -> None:

@@ -84,6 +84,24 @@ def check_hopper_tokens_of_fp8(world: Any) -> None:
                 exchange(world, comm, chosen, lanes, by_bits=True)
 
 
+def check_hopper_tokens_to_results(world: Any) -> None:
+    """Rows that peers store to a symmetric result; again and again, between dispatches by slots. Of 24 lanes several
+    programs, of which some have no tokens, tell each PE what comes."""
+    kinds = (TokensPlan(2, 3), 2, torch.bfloat16, 0), (TokensPlan(2, 2), 3, FP8, 5), (TokensPlan(3, 2), 24, FP8, 1)
+    for plan, lanes, dtype, n_scales in kinds:
+        options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 151, "n_scales": n_scales, "dtype": dtype}
+        out = world.empty((world.n_pes * 151, 256), dtype)
+        with mock.patch.object(arguments, "sms", return_value=24), by_tma(plan) as comm:
+            for seed, (counts, routing) in enumerate(KINDS):
+                chosen = case(world, counts, routing=routing, seed=seed, hidden=256, **options)
+                for to in (out, None, out)[: 3 if seed < 2 else 1]:
+                    found = dispatched(world, chosen, num_sms=lanes, group=comm, out=to)
+                    assert found.of_ranks is None and (found.x is out) == (to is not None)
+                    verify(world, chosen, found)
+                if dtype != FP8:
+                    verify_sums(world, chosen, found)
+
+
 def check_hopper_tokens_as_the_library_takes_them(world: Any) -> None:
     options: dict[str, Any] = {"top_k": 3, "hidden": 512, "max_tokens": 260}
     for lanes in (1, 3):
@@ -144,9 +162,11 @@ def check_hopper_tokens_are_reserved(world: Any) -> None:
     for takes, max_tokens in ((True, 8), (False, 9)):
         chosen = case(world, [5, 8], max_tokens=max_tokens, **options)
         sizes = {"hidden": 512, "num_experts": chosen.num_experts, "top_k": 3, "max_tokens": max_tokens, "num_sms": 2}
+        out = world.empty((world.n_pes * max_tokens, 512), torch.bfloat16)
         with mock.patch.object(rounds_plan, "is_hopper", return_value=takes):
             kernels.reserve("dispatch_tokens", "combine_tokens", dtype=torch.bfloat16, scales=2, **sizes)
             before = communicator_of().workspace_bytes
+            dispatched(world, chosen, out=out)
             found = dispatched(world, chosen)
             assert (found.of_ranks is None) == takes
             moe.combine_tokens(found.x, found)

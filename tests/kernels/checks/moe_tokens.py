@@ -60,11 +60,16 @@ def verify_sums(world: Any, chosen: Case, found: moe.DispatchedTokens, **options
 
 
 def check_moe_tokens(world: Any) -> None:
-    """By load and store: few tokens and rounds, scales, PEs without tokens, room for fewer rows than may come."""
+    """By load and store: few tokens and rounds, scales, PEs without tokens, room for fewer rows than may come, and a
+    symmetric result."""
     for i, (counts, routing) in enumerate((([5, 3, 8], "any"), ([0, 8], "some"), ([0], "any"), ([7], "one"))):
         chosen = case(world, counts, top_k=3, routing=routing, seed=i, n_scales=2 * (i % 2), max_tokens=8 + i % 2)
-        for options in ({}, {"num_sms": 0}, {"algorithm": "portable", "capacity": 9 * world.n_pes + 3}):
+        out = world.empty((world.n_pes * chosen.max_tokens, 64), torch.bfloat16)
+        of_fewer: dict[str, Any] = {"algorithm": "portable", "capacity": 9 * world.n_pes + 3}
+        ways: tuple[dict[str, Any], ...] = {}, {"num_sms": 0}, of_fewer, {"out": out}
+        for options in ways:
             found = dispatched(world, chosen, **options)
+            assert (found.x is out) == ("out" in options)
             verify(world, chosen, found)
             verify_sums(world, chosen, found)
     assert dispatched(world, chosen).x.shape[0] == world.n_pes * chosen.max_tokens
@@ -133,6 +138,18 @@ def check_moe_tokens_are_refused(world: Any) -> None:
     ):
         with raises(ValueError, message):
             moe.dispatch_tokens(x, ids, weights, **sizes | options)
+    place, known = world.empty((8 * world.n_pes, 64), x.dtype), "dispatch_tokens: out must be"
+    for out, message in (
+        (torch.empty_like(place), f"{known} symmetric, and it was allocated otherwise: allocate it with"),
+        (world.empty((8 * world.n_pes, 64), torch.float32), rf"{known} \[rows, hidden\] of torch.bfloat16"),
+        (place[1:], rf"{known} \[capacity, hidden\] = "),
+    ):
+        with raises(ValueError, message):
+            moe.dispatch_tokens(x, ids, weights, **sizes, out=out)
+    with raises(ValueError, "dispatch_tokens: out and x overlap in memory"):
+        moe.dispatch_tokens(place[: len(x)], ids, weights, **sizes, out=place)
+    with raises(TypeError, "dispatch_tokens: out must be a torch.Tensor, got int"):
+        moe.dispatch_tokens(x, ids, weights, **sizes, out=1)  # type: ignore[arg-type]
     with raises(ValueError, "dispatch_tokens: topk_ids must be"):
         moe.dispatch_tokens(x, ids[:1], weights, **sizes)
     with raises(TypeError, "what dispatch_tokens has returned"):

@@ -53,6 +53,8 @@ class Tables(NamedTuple):
             here, and all together.
         goes: int64 [batches]; byte r has the bits of the tokens that this PE sends to rank r.
         comes: int32 [n_pes, batches], the first row of a batch of a source, times 256, plus the bits of what comes.
+        sends: int32 [n_pes, batches], the first row of a batch of this PE on each PE, times 256, plus the bits of what
+            goes there; of dispatches that store to results of peers (``tokens_direct_hopper.py``).
     """
 
     tokens_of: int
@@ -61,6 +63,7 @@ class Tables(NamedTuple):
     comes: int
     words: int
     batches: int
+    sends: int
 
 
 def tables_of(routing: Routing) -> Tables:
@@ -68,7 +71,8 @@ def tables_of(routing: Routing) -> Tables:
     rows_of = -(-n_pes // 4) * 4
     goes = rows_of + -(-(n_pes + 1) // 4) * 4
     comes = goes + -(-2 * batches // 4) * 4
-    return Tables(0, rows_of, goes, comes, comes + n_pes * batches, batches)
+    sends = comes + n_pes * batches
+    return Tables(0, rows_of, goes, comes, sends + n_pes * batches, batches, sends)
 
 
 def header_words(top_k: int, n_scales: int, with_ids: bool) -> int:
@@ -79,15 +83,15 @@ def header_words(top_k: int, n_scales: int, with_ids: bool) -> int:
 @triton.jit
 def _tell(
     ids, memory, begin, end, n_tokens, place, part, number, rank, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
-    N: tl.constexpr, GOES: tl.constexpr, TOKENS: tl.constexpr, PARTS: tl.constexpr,
+    N: tl.constexpr, TABLES: tl.constexpr, TOKENS: tl.constexpr, PARTS: tl.constexpr, DIRECT: tl.constexpr,
 ):  # fmt: skip
     """Tell ``rank`` which of the tokens of a part go there: how many, of how many of all parts, and for each batch a
-    word."""
+    word. With ``DIRECT`` keep these words, too. Returns how many go there."""
     EACH: tl.constexpr = TOKENS // 8
     choices = tl.arange(0, KP)
     order = tl.arange(0, 8)[None, :]
     flag = number.to(tl.int64) << 32
-    goes = (memory + GOES).to(tl.pointer_type(tl.int8), bitcast=True)
+    goes = (memory + TABLES[2]).to(tl.pointer_type(tl.int8), bitcast=True)
     rows = 0
     for first in range(begin, end, TOKENS):
         tokens = first + tl.arange(0, TOKENS)
@@ -103,23 +107,51 @@ def _tell(
         known = batches * 8 < end
         tl.store(goes + batches * 8 + rank, bits.to(tl.int8), mask=known)
         tl.store(place + 2 * PARTS + batches, flag | (before * 256 + bits).to(tl.int64), mask=known)
+        if DIRECT:
+            tl.store(memory + TABLES[6] + rank * TABLES[5] + batches, before * 256 + bits, mask=known)
         rows += tl.sum(count, axis=0)
     tl.store(place + 2 * part, flag | tl.cast(rows, tl.int64))
     tl.store(place + 2 * part + 1, flag | n_tokens.to(tl.int64))
+    return rows
+
+
+@triton.jit
+def _rows_in_front(counts, rows, rank, part, number, STEP: tl.constexpr, PARTS: tl.constexpr, MEMBERS: tl.constexpr):
+    """Tell every PE how many rows of this PE's part go to ``rank``, and be told by every PE of its parts: how many rows
+    there are in front of those on ``rank``.
+
+    ``counts`` are int64 [n_pes, n_pes, parts], of sources and ranks, with ``STEP`` words from source to source.
+    """
+    N: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
+    message = (number.to(tl.int64) << 32) | tl.cast(rows, tl.int64)
+    for pe in tl.static_range(N):
+        tl.store(dl.symm_at(counts + me * STEP + rank * PARTS + part, pe_of(pe, MEMBERS)), message)
+    ranks = tl.arange(0, triton.next_power_of_2(N))
+    parts = tl.arange(0, PARTS)[None, :]
+    mask = (ranks < N)[:, None] & (parts < PARTS)
+    first = counts + rank * PARTS
+    told = wait_for_flags(
+        first + ranks[:, None] * STEP + parts, mask, number, first, pe_of(0, MEMBERS), N, PARTS, STEP,
+        stride_of(MEMBERS),
+    )  # fmt: skip
+    in_front = (ranks < me)[:, None] | ((ranks == me)[:, None] & (parts < part))
+    return tl.sum(tl.sum(tl.where(in_front, told, 0), axis=1), axis=0)
 
 
 @triton.jit(do_not_specialize=["n_tokens", "capacity"])
 def moe_token_batches(
     ids, memory, n_tokens, capacity, messages, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
     L: tl.constexpr, TABLES: tl.constexpr, TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    DEPENDENT: tl.constexpr, DIRECT: tl.constexpr,
 ):  # fmt: skip
-    """Some programs for each rank tell it which tokens go there, a part each, and are told by it which come."""
+    """Some programs for each rank tell it which tokens go there, a part each, and are told by it which come; with
+    ``DIRECT`` also where they go there."""
     if DEPENDENT:
         gdc_launch_dependents()  # the kernel that moves tokens waits for this one's end before it reads the tables
     N: tl.constexpr = group_size(MEMBERS)
     BATCHES: tl.constexpr = TABLES[5]
-    STEP: tl.constexpr = BATCHES + 2 * PARTS
+    STEP: tl.constexpr = BATCHES + 2 * PARTS + N * PARTS * DIRECT
     program, me = tl.program_id(0), my_rank(MEMBERS)
     rank, part = program // PARTS, program % PARTS
     number = next_number(tl.load(numbers + program))
@@ -129,7 +161,17 @@ def moe_token_batches(
     each = tl.cdiv(tl.cdiv(n_tokens, 8), PARTS) * 8
     begin = tl.minimum(part * each, n_tokens)
     end = tl.minimum(begin + each, n_tokens)
-    _tell(ids, memory, begin, end, n_tokens, place, part, number, rank, K, KP, L, N, TABLES[2], TOKENS, PARTS)
+    sent = _tell(
+        ids, memory, begin, end, n_tokens, place, part, number, rank, K, KP, L, N, TABLES, TOKENS, PARTS, DIRECT
+    )
+    if DIRECT:
+        row = _rows_in_front(half + 2 * PARTS + BATCHES, sent, rank, part, number, STEP, PARTS, MEMBERS)
+        sends = memory + TABLES[6] + rank * BATCHES
+        tl.debug_barrier()  # all threads have stored the words of their batches
+        for first in range(begin, end, 8 * WORDS):
+            batches = first // 8 + tl.arange(0, WORDS)
+            known = batches * 8 < end
+            tl.store(sends + batches, tl.load(sends + batches, mask=known, other=0) + row * 256, mask=known)
     ranks = tl.arange(0, triton.next_power_of_2(N))
     columns = tl.arange(0, 2 * PARTS)[None, :]
     mask = (ranks < N)[:, None] & (columns < 2 * PARTS)
@@ -162,18 +204,20 @@ def moe_token_batches(
 
 
 class _Slots(NamedTuple):
-    """messages: symmetric int64, [2, n_pes, 2 * parts + batches]. numbers: int32 [programs], of the last exchange."""
+    """messages: symmetric int64, [2, n_pes, 2 * parts + batches], of direct dispatches with n_pes * parts words more.
+    numbers: int32 [programs], of the last exchange."""
 
     messages: torch.Tensor
     numbers: torch.Tensor
 
 
-def batch_slots(routing: Routing, buffer: int) -> _Slots:
+def batch_slots(routing: Routing, buffer: int, *, direct: bool = False) -> _Slots:
     """*Collective* the first time."""
     assert routing.comm is not None
     n_pes, batches, parts = routing.members.size, tables_of(routing).batches, _parts_of(routing)
-    name = f"moe batches of tokens: {batches} batches, {parts} parts, buffer {buffer}"
-    messages = symmetric_workspace(routing.comm, name, 2 * n_pes * (batches + 2 * parts), torch.int64)
+    name = f"moe batches of tokens: {batches} batches, {parts} parts, buffer {buffer}{', direct' if direct else ''}"
+    words = batches + 2 * parts + n_pes * parts * direct
+    messages = symmetric_workspace(routing.comm, name, 2 * n_pes * words, torch.int64)
     return _Slots(messages, symmetric_workspace(routing.comm, f"{name}, numbers", n_pes * parts))
 
 
@@ -183,22 +227,22 @@ def _parts_of(routing: Routing) -> int:
     return 1 << max(min(share, _PARTS), 1).bit_length() - 1
 
 
-def exchange_batches(routing: Routing, memory: torch.Tensor, buffer: int = 0) -> Launch | None:
-    """Fill the tables of a result. *Collective* the first time."""
-    of, programs = batch_slots(routing, buffer), routing.members.size * _parts_of(routing)
+def exchange_batches(routing: Routing, memory: torch.Tensor, buffer: int = 0, *, direct: bool = False) -> Launch | None:
+    """Fill the tables of a result, that of where rows go if it is ``direct``. *Collective* the first time."""
+    of, programs = batch_slots(routing, buffer, direct=direct), routing.members.size * _parts_of(routing)
     return launch(
         moe_token_batches, (programs,), (routing.ids, memory), routing.n_tokens, routing.capacity, of.messages,
-        of.numbers, **constants_of(routing), num_warps=WARPS, debug=True, sanitize_overflow=False,
+        of.numbers, **constants_of(routing, direct=direct), num_warps=WARPS, debug=True, sanitize_overflow=False,
     )  # fmt: skip
 
 
-def constants_of(routing: Routing) -> dict[str, Any]:
+def constants_of(routing: Routing, *, direct: bool = False) -> dict[str, Any]:
     kp, parts = int(triton.next_power_of_2(routing.top_k)), _parts_of(routing)
     most = int(triton.next_power_of_2(max(-(-routing.max_tokens // parts), BATCH)))
     return {
         "MEMBERS": routing.members, "K": routing.top_k, "KP": kp, "L": routing.local_experts,
         "TABLES": tables_of(routing), "TOKENS": min(most, 8192 // kp), "WORDS": min(most // BATCH, 512), "PARTS": parts,
-        "DEPENDENT": begins_early(),
+        "DEPENDENT": begins_early(), "DIRECT": direct,
     }  # fmt: skip
 
 

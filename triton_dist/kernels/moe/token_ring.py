@@ -35,6 +35,7 @@ __all__ = [
     "let_fill",
     "make_barriers",
     "make_ring",
+    "ones",
     "rounds_for",
     "rounds_of",
     "route_of",
@@ -68,6 +69,7 @@ class TokensConfig:
         row_time: nanoseconds in which the link takes a row of a combine, to which its stores are throttled
             (``token_pacing.py``); 0: they are not.
         row_lines, dtype: of a combine's rows.
+        sends: where the table is of a dispatch that stores to results of peers.
     """
 
     n_pes: int
@@ -86,6 +88,7 @@ class TokensConfig:
     row_time: float = 0.0
     row_lines: int = 0
     dtype: str = ""
+    sends: int = 0
 
     @property
     def box(self) -> int:
@@ -283,6 +286,14 @@ def anywhere(goes, CONFIG: gl.constexpr):
     for rank in gl.static_range(1, N):
         bits = bits | ((goes >> (8 * rank)) & 255)
     return bits.to(gl.int32)
+
+
+@gluon.jit
+def ones(bits):
+    """How many of 8 bits are set."""
+    pairs = bits - ((bits >> 1) & 0x55)
+    fours = (pairs & 0x33) + ((pairs >> 2) & 0x33)
+    return (fours + (fours >> 4)) & 15
 
 
 @gluon.jit

@@ -48,6 +48,7 @@ from triton_dist.kernels.moe.token_ring import (
     goes_of,
     make_barriers,
     make_ring,
+    ones,
     rounds_of,
     route_of,
     signal_peers,
@@ -61,14 +62,6 @@ __all__ = ["moe_combine_tokens_by_tma"]
 
 TEAMS = gl.constexpr(2)
 """Of four warps each, which add up tokens in turn: one waits for the words of a row while another adds."""
-
-
-@gluon.jit
-def _ones(bits):
-    """How many of 8 bits are set."""
-    pairs = bits - ((bits >> 1) & 0x55)
-    fours = (pairs & 0x33) + ((pairs >> 2) & 0x33)
-    return (fours + (fours >> 4)) & 15
 
 
 @gluon.jit
@@ -87,7 +80,7 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
             for distance in gl.static_range(1, N):
                 bits = come[distance - 1] & 255
                 if (bits >> j) & 1 != 0:
-                    row = (come[distance - 1] >> 8) + _ones(bits & ((1 << j) - 1))
+                    row = (come[distance - 1] >> 8) + ones(bits & ((1 << j) - 1))
                     stage, phase = fill(y, row, ring, stage, phase, CONFIG.sent, CONFIG)
 
 

@@ -44,7 +44,9 @@ from triton_dist.kernels.moe.tokens_by_tma import make_slots as make_slots_by_tm
 from triton_dist.kernels.moe.tokens_by_tma import make_slots_of_sums as make_slots_of_sums_by_tma
 from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int, check_one_of
+from triton_dist.kernels.overlaps import refuse_overlap
 from triton_dist.kernels.prepared import Prepared
+from triton_dist.kernels.protocols.workspace import why_not_symmetric
 
 __all__ = [
     "DispatchedTokens",
@@ -102,6 +104,7 @@ def dispatch_tokens(
     buffer: int = 0,
     num_sms: int = 0,
     algorithm: str = "auto",
+    out: torch.Tensor | None = None,
     group: Any = None,
 ) -> DispatchedTokens:
     """Send each of this PE's tokens once to each PE of its experts, and receive those for this PE's experts.
@@ -117,6 +120,10 @@ def dispatch_tokens(
         algorithm: with ``num_sms``. ``auto``: on Hopper GPUs TMA moves rows of 1 KB to 32 KB that are multiples of 128
             bytes, of groups of 2 to 8 PEs on one host, up to 16 choices and 2**23 rows; else load and store.
             ``portable``: load and store.
+        out: symmetric [R, hidden] of the dtype of ``x``, the same on all PEs (of
+            :func:`~triton_dist.kernels.Communicator.empty`), for ``x`` of the result; by default a new tensor. TMA
+            stores rows there from the other PEs, so multiprocessors move each once, not twice. They come after what is
+            before the call on its stream. Load and store copy rows to it in the end.
 
     Raises:
         TypeError, ValueError, RuntimeError: as of :func:`~triton_dist.kernels.moe.dispatch`.
@@ -124,7 +131,7 @@ def dispatch_tokens(
     with calling("dispatch_tokens", group, between_hosts=True) as comm:
         return run(
             comm, "dispatch_tokens", x, topk_ids, topk_weights, scales, num_experts, max_tokens, capacity, buffer,
-            num_sms, algorithm,
+            num_sms, algorithm, out=out,
         )  # fmt: skip
 
 
@@ -143,18 +150,20 @@ def run(
     algorithm: str = "auto",
     with_ids: bool = True,
     new: Callable[..., torch.Tensor] = torch.empty,
+    out: torch.Tensor | None = None,
 ) -> DispatchedTokens:
     """:func:`dispatch_tokens`, inside a call. Without ``with_ids`` neither ids nor weights go with the tokens. ``new``
     makes the rows and their scales, ``torch.empty`` or ``torch.zeros``."""
     prepared = comm.own(Prepared)
-    given = [tensor for tensor in (x, ids, weights, scales) if tensor is not None]
+    given = [tensor for tensor in (x, ids, weights, scales, out) if tensor is not None]
     sizes = num_experts, max_tokens, capacity, buffer, num_sms, algorithm, with_ids, weights is None, scales is None
-    signature = prepared.signature((function, *sizes), *given)
+    place = out.data_ptr() if type(out) is torch.Tensor else None  # peers store there
+    signature = prepared.signature((function, *sizes, place), *given) if out is None or place is not None else None
     rest = prepared.details(signature)
     if rest is not None and not records_gradients(x, weights):
         if weights is None:  # as routing_of does; only calls with ids read them
             weights = torch.ones(ids.shape if with_ids else 0, dtype=torch.float32, device=ids.device)
-        result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids, new)
+        result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids, new, out)
         if prepared.repeat(signature, *_tensors(x, scales, result)):
             return result
     routing = routing_of(
@@ -164,20 +173,43 @@ def run(
         routing = routing._replace(capacity=comm.n_pes * max_tokens)
     n_scales = check_scales(function, x, scales)
     check_int(function, "buffer", buffer, 0)
+    if out is not None:
+        _check_out(comm, function, out, x, routing, topk_ids=ids, topk_weights=weights, scales=scales)
     plan = _plan_of(routing, x) if algorithm == "auto" else None
     if plan is None:
-        return _to_ranks(comm, x, routing, scales, n_scales, buffer, algorithm, with_ids, new)
+        by_ranks = _to_ranks(comm, x, routing, scales, n_scales, buffer, algorithm, with_ids, new)
+        return by_ranks if out is None else by_ranks._replace(x=out.copy_(by_ranks.x))
     routing = routing._replace(plan=plan)
     compared = function, *compared_of(x, routing, n_scales, buffer), f"with ids: {with_ids}"
+    compared += () if out is None else (f"out of {routing.capacity} rows",)
     comm.compare(*compared)
-    result = _result_of(x, scales, routing, with_ids, new)
+    result = _result_of(x, scales, routing, with_ids, new, out)
     beside = Beside(ids, routing.weights, scales) if with_ids else Beside(None, None, scales)
     found = Beside(result.topk_ids, result.topk_weights, result.scales)
-    made = dispatch_by_tma(plan, x, routing, beside, result.x, found, result.memory, buffer)
+    direct = out is not None
+    made = dispatch_by_tma(plan, x, routing, beside, result.x, found, result.memory, buffer, direct=direct)
     prepared.keep(
-        signature, made, *compared, details=routing[2:], new=_new_tensors(result) if weights is not None else None
-    )
+        signature, made, *compared, details=routing[2:], fixed=(4,) if direct else (),
+        new=_new_tensors(result, of_caller=direct) if weights is not None else None,
+    )  # fmt: skip
     return result
+
+
+def _check_out(
+    comm: Communicator, function: str, out: torch.Tensor, x: torch.Tensor, routing: Routing,
+    **others: torch.Tensor | None,
+) -> None:  # fmt: skip
+    """``out`` can be the rows of the result, to which peers store while ``x`` and ``others`` are read."""
+    check_rows(function, "out", out, (x.dtype,))
+    shape = routing.capacity, x.shape[1]
+    if tuple(out.shape) != shape or out.device != x.device:
+        raise ValueError(
+            f"{function}: out must be [capacity, hidden] = {shape} on {x.device}, got {tuple(out.shape)} on"
+            f" {out.device}"
+        )
+    refuse_overlap(function, {"out": out}, {"x": x, **others})
+    if why := why_not_symmetric(comm, out):
+        raise ValueError(f"{function}: out must be symmetric, and {why}: allocate it with triton_dist.empty")
 
 
 def plan_of(
@@ -190,12 +222,13 @@ def plan_of(
 
 
 def _result_of(
-    x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, with_ids: bool, new: Callable[..., torch.Tensor]
-) -> DispatchedTokens:
-    """Tensors for what TMA moves."""
+    x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, with_ids: bool, new: Callable[..., torch.Tensor],
+    out: torch.Tensor | None = None,
+) -> DispatchedTokens:  # fmt: skip
+    """Tensors for what TMA moves; ``out`` for the rows, if it is given."""
     rows, ids = routing.capacity, routing.ids
     return DispatchedTokens(
-        new(rows, x.shape[1], dtype=x.dtype, device=x.device),
+        new(rows, x.shape[1], dtype=x.dtype, device=x.device) if out is None else out,
         None if scales is None else new(rows, scales.shape[1], dtype=scales.dtype, device=x.device),
         ids.new_empty(rows, ids.shape[1]) if with_ids else None,
         ids.new_empty(rows, ids.shape[1], dtype=torch.float32) if with_ids else None,
@@ -249,10 +282,11 @@ def _ranks_of(dispatched: DispatchedTokens) -> torch.Tensor:
     return torch.where(there, torch.arange(n_pes, dtype=torch.int32, device=device), -1)
 
 
-def _new_tensors(result: DispatchedTokens) -> NewTensors:
-    """Those of a call, as its plan is given them by :func:`_tensors`; the result holds its ids and weights."""
+def _new_tensors(result: DispatchedTokens, *, of_caller: bool) -> NewTensors:
+    """Those of a call, as its plan is given them by :func:`_tensors`; the result holds its ids and weights, and its
+    rows if these are the caller's."""
     x, scales, ids, weights, memory, routing, _ = result
-    places: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {0: (x, (4,))}
+    places: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {} if of_caller else {0: (x, (4,))}
     for number, tensor, place in ((1, scales, 7), (2, ids, 5), (3, weights, 6)):
         if tensor is not None:
             places[number] = tensor, (place,)
@@ -260,7 +294,8 @@ def _new_tensors(result: DispatchedTokens) -> NewTensors:
     stand_ins += [5, 6] if ids is None else []
     places[4] = memory, (*sorted(stand_ins), 8)
     order = {number: i for i, number in enumerate(places)}
-    results = *(order.get(number) for number in range(5)), (1,), (2,)
+    rows = (4,) if of_caller else order[0]
+    results = rows, *(order.get(number) for number in range(1, 5)), (1,), (2,)
     made = places.values()
     return NewTensors(
         tuple(like(tensor) for tensor, _ in made), tuple(at for _, at in made), results,

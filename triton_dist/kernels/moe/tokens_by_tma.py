@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = [
     *("Beside", "combine_by_tma", "configuration", "configuration_of_sums", "dispatch_by_tma", "make_slots"),
-    *("make_slots_of_sums", "move_tokens"),
+    *("make_slots_of_sums", "move_directly", "move_tokens"),
 ]
 
 _PEERS = 7
@@ -97,6 +98,12 @@ def configuration(
     )  # fmt: skip
 
 
+def configuration_of_direct(plan: TokensPlan, routing: Routing, lines: int, n_scales: int, with_ids: bool) -> Any:
+    """As :func:`configuration`, of a dispatch that stores to results of peers, with one ring."""
+    stages, sends = plan.sent + plan.received, tables_of(routing).sends
+    return replace(configuration(plan, routing, lines, n_scales, with_ids), sent=stages, received=0, sends=sends)
+
+
 def configuration_of_sums(plan: TokensPlan, routing: Routing, lines: int, dtype: torch.dtype) -> Any:
     """As :func:`configuration`, of a combine."""
     return replace(
@@ -130,6 +137,15 @@ def _headers(routing: Routing, header: int, buffer: int) -> _Headers:
     flags = symmetric_workspace(comm, f"{name}, flags", comm.n_pes * lanes)
     memory = comm.own(RoundsMemory)
     return _Headers(memory.rounds(name, lanes), slots, flags, memory.distances(slots), memory.distances(flags))
+
+
+def _flags_of_results(routing: Routing, header: int, buffer: int) -> torch.Tensor:
+    """Symmetric int32 [n_pes, programs], numbers of calls, which those of :func:`_headers` are. *Collective* the first
+    time."""
+    comm, lanes = routing.comm, routing.num_sms
+    assert comm is not None
+    name = f"moe tokens to results: {header} words, {routing.max_tokens} tokens, {lanes} programs, buffer {buffer}"
+    return symmetric_workspace(comm, name, comm.n_pes * lanes)
 
 
 def _maps_of_slots(routing: Routing, slots: torch.Tensor, lines: int) -> list[Any]:
@@ -173,11 +189,35 @@ def move_tokens(
     )  # fmt: skip
 
 
-def dispatch_by_tma(
+def move_directly(
     plan: TokensPlan, x: torch.Tensor, routing: Routing, given: Beside, out: torch.Tensor, found: Beside,
     memory: torch.Tensor, buffer: int,
+) -> Launch | None:  # fmt: skip
+    """As :func:`move_tokens`, to ``out`` of all PEs, which is symmetric. The kernel in front makes the tables."""
+    from triton_dist.kernels.moe.tokens_direct_hopper import moe_dispatch_tokens_directly
+
+    comm = routing.comm
+    assert comm is not None
+    lines = x.shape[1] * x.element_size() // LINE_BYTES
+    config = configuration_of_direct(plan, routing, lines, given.n_scales, given.ids is not None)
+    flags = _flags_of_results(routing, config.header, buffer)
+    results = [map_of(comm.peer(out, (comm.my_rank + i) % comm.n_pes), lines) for i in range(1, comm.n_pes)]
+    tensors = map_of(x if len(x) else out, lines), map_of(out, lines)
+    return launch(
+        moe_dispatch_tokens_directly, (routing.num_sms,),
+        (*tensors, *_words(given, memory), *_words(found, memory), memory),
+        *results, *[None] * (_PEERS - len(results)), routing.n_tokens, flags, comm.own(RoundsMemory).distances(flags),
+        *_headers(routing, config.header, buffer), routing.capacity, comm.my_rank, config, num_warps=4,
+        **launch_options(dependent=begins_early()),
+    )  # fmt: skip
+
+
+def dispatch_by_tma(
+    plan: TokensPlan, x: torch.Tensor, routing: Routing, given: Beside, out: torch.Tensor, found: Beside,
+    memory: torch.Tensor, buffer: int, *, direct: bool = False,
 ) -> Sequence[Step] | None:  # fmt: skip
-    """Dispatch into ``out`` and ``found``: the tables by one kernel, then rows by another.
+    """Dispatch into ``out`` and ``found``: the tables by one kernel, then rows by another; ``direct`` if ``out`` is
+    symmetric, to be stored to by all PEs.
 
     The steps take the tensors of ``tokens.py``: x, ids, weights, scales, out, out_ids, out_weights,
     out_scales, memory; x, ids or memory where there is none of the kind.
@@ -194,8 +234,9 @@ def dispatch_by_tma(
         one, other = (scales, out_scales) if with_scales else (memory, memory)
         return (x if has_tokens else out), out, *beside, one, *found, other, memory
 
-    tables = exchange_batches(routing, memory, buffer)
-    rows = move_tokens(plan, x, routing, given, out, found, memory, buffer, early=True)
+    tables = exchange_batches(routing, memory, buffer, direct=direct)
+    move = move_directly if direct else partial(move_tokens, early=True)
+    rows = move(plan, x, routing, given, out, found, memory, buffer)
     return steps((tables, of_tables), (rows, of_rows))
 
 
@@ -218,9 +259,14 @@ def combine_by_tma(
 
 def make_slots(routing: Routing, row_bytes: int, n_scales: int) -> None:
     """Make the memory of dispatches of rows of so many bytes. *Collective.*"""
-    batch_slots(routing, 0)
+    header = header_words(routing.top_k, n_scales, True)
+    for direct in (False, True):
+        batch_slots(routing, 0, direct=direct)
     _lanes(routing, "tokens", row_bytes // LINE_BYTES, 0)
-    _headers(routing, header_words(routing.top_k, n_scales, True), 0)
+    _headers(routing, header, 0)
+    comm = routing.comm
+    assert comm is not None
+    comm.own(RoundsMemory).distances(_flags_of_results(routing, header, 0))
 
 
 def make_slots_of_sums(routing: Routing, row_bytes: int) -> None:
