@@ -30,6 +30,7 @@ ONCE = (
     else ((6, 64, 3, 2, 1), (9, 64, 2, 2, 2))
 )
 """As ``EXPERTS``, of tokens once to each PE."""
+BOTH = False, True
 SLICES = (
     ((128, 2048, 256, 8, 64, 0), (9, 512, 64, 2, 5, 3), (700, 1024, 384, 2, 8, 32))
     if GPU
@@ -45,14 +46,15 @@ WHOLE = (
 
 
 def experts(
-    tokens: int, hidden: int, top_k: int, local: int, num_sms: int, columns: int = 0, *, once: bool = False
-) -> Recipe:
+    tokens: int, hidden: int, top_k: int, local: int, num_sms: int, columns: int = 0, *, once: bool = False,
+    direct: bool = False,
+) -> Recipe:  # fmt: skip
     """Dispatch and combine; of fp8, with a scale for so many columns of a token each, if there are ``columns``.
 
-    once: a token goes once to each PE, not for each of its choices.
+    once: a token goes once to each PE, not for each of its choices. direct: to a symmetric result.
     """
     scaled = f", fp8 with scales of {columns}" if columns else ""
-    of_what = "dispatch and combine" + (" of tokens" if once else "")
+    of_what = "dispatch and combine" + (" of tokens" if once else "") + (" to results" if direct else "")
     name = f"{of_what}({tokens} tokens × {hidden}, {top_k} of {local} a PE, {num_sms=}{scaled})"
 
     def make(cases: Cases) -> Case:
@@ -73,6 +75,10 @@ def experts(
             pairs = zip(x_data, s_data, strict=True)
             x_data = [of_x * of_scales.repeat_interleave(columns, 1) for of_x, of_scales in pairs]
 
+        received = None
+        if direct:
+            received = cases.buffer("received", (n * tokens, hidden), FP8 if columns else BF16, symmetric=True)
+
         def multiplied(found: Any, factor: torch.Tensor) -> torch.Tensor:
             computed: torch.Tensor = found.x.float() * factor[:, None]
             if found.scales is not None:
@@ -88,7 +94,7 @@ def experts(
 
         def call_once() -> None:
             """Experts of a PE multiply its row, by their weights, too, and add up."""
-            found = moe.dispatch_tokens(x, ids, weights, **options)
+            found = moe.dispatch_tokens(x, ids, weights, **options, out=received)
             assert found.topk_ids is not None and found.topk_weights is not None
             factors = found.topk_weights * ((cases.pe * local + found.topk_ids) % 4 + 1)
             factor = torch.where(found.topk_ids >= 0, factors, 0.0).sum(1)
@@ -207,7 +213,7 @@ def groups() -> list[list[Recipe]]:
         for rounds in (False, True):
             sizes = [each for each in EXPERTS if bool(each[4]) == rounds]
             found.append([experts(*each, columns or each[1]) for each in sizes])
-        found.append([experts(*each, columns or each[1], once=True) for each in ONCE])
-    found.append([experts(*each, once=True) for each in ONCE])
+        found += [[experts(*each, columns or each[1], once=True, direct=direct) for each in ONCE] for direct in BOTH]
+    found += [[experts(*each, once=True, direct=direct) for each in ONCE] for direct in BOTH]
     ways = [(how, hopper) for how in ("plain", "gated", "layer") for hopper in (False, True)]
     return found + [[whole(*sizes, how, hopper) for sizes in WHOLE] for how, hopper in ways]
