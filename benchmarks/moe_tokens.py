@@ -92,12 +92,10 @@ def measure_tokens(bench: Bench, shape: Shape, rate: float) -> None:
         case = Case(shape, bench.world, dtype)
         tokens = Tokens(case)
         name = f"{shape.name}, {shape.tokens} x {shape.hidden} {dtype}, top {shape.top_k} of {shape.num_experts}"
-        contenders: dict[str, Contender] = {
-            f"ours, {n} SMs": lambda _, case=case, n=n: _dispatched(case, num_sms=n).x for n in numbers
-        }
         out = bench.world.empty((bench.world.n_pes * shape.tokens, shape.hidden), dtype)
-        contenders |= {
-            f"{DIRECT}, {n} SMs": lambda _, case=case, n=n, out=out: _dispatched(case, num_sms=n, out=out).x
+        contenders: dict[str, Contender] = {
+            f"{name_of}, {n} SMs": lambda _, case=case, n=n, to=to: _dispatched(case, num_sms=n, out=to).x
+            for name_of, to in (("ours", None), (DIRECT, out))
             for n in numbers
         }
         contenders["ours, by load and store, 24 SMs"] = lambda _, case=case: (

@@ -33,6 +33,8 @@ OF_HOPPER = {
     "hopper_layers": ["hopper_layers"],
 }
 """The same, of kernels in Gluon."""
+WHOLE = "moe_tensor", "moe_whole"
+"""Further files, of which all checks are slow."""
 
 
 @pytest.mark.parametrize(
@@ -52,29 +54,19 @@ def test_examples(example: Path, schedule: str) -> None:
 @pytest.mark.parametrize(
     ("file", "checks"),
     [
-        *(pytest.param(file, checks, id=f"{file}-some") for file, checks in CHECKS.items()),
-        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in (*CHECKS, "moe_tensor", "moe_whole")),
+        *(pytest.param(file, checks, id=f"{file}-some") for file, checks in (CHECKS | OF_HOPPER).items()),
+        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in (*CHECKS, *OF_HOPPER, *WHOLE)),
     ],
 )
-def test_kernels(file: str, checks: list[str], **more: str) -> None:
+def test_kernels(file: str, checks: list[str]) -> None:
     """triton_dist.kernels, by the programs that test them; these run all of their checks, or those that are named."""
     program = ROOT / "tests" / "kernels" / "checks" / f"{file}.py"
     where = str(ROOT / "tests" / "world" / "checks")
     environment = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SYMMETRIC_SIZE": "64M", "PYTHONPATH": where}
-    outcome = forking.forker(COMPILER).run(program, *checks, **environment, **more)
+    environment |= {"TRITON_DIST_CPU_CAPABILITY": "9.0"} if file in OF_HOPPER else {}
+    outcome = forking.forker(COMPILER).run(program, *checks, **environment)
     assert outcome.output.count("passed: ") >= 2 * len(checks), outcome.output
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
-
-
-@pytest.mark.parametrize(
-    ("file", "checks"),
-    [
-        *(pytest.param(file, checks, id=f"{file}-some") for file, checks in OF_HOPPER.items()),
-        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in OF_HOPPER),
-    ],
-)
-def test_kernels_of_hopper(file: str, checks: list[str]) -> None:
-    test_kernels(file, checks, TRITON_DIST_CPU_CAPABILITY="9.0")
 
 
 @pytest.mark.slow

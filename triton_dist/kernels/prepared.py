@@ -47,6 +47,7 @@ __all__ = [
     "everything",
     "launch",
     "nothing",
+    "place_of",
     "steps",
 ]
 
@@ -132,6 +133,14 @@ def nothing(*given: object) -> Sequence[torch.Tensor]:
 def everything(*given: Any) -> Sequence[Any]:
     """What work is given that takes all tensors of the call."""
     return given
+
+
+def place_of(out: torch.Tensor | None) -> int | None:
+    """The address of a result to which peers store, as a part of a signature; None of what has none, and of tensors for
+    which :meth:`Prepared.signature` is None."""
+    if out is None or type(out) not in PLAIN or out.layout is not torch.strided:
+        return None
+    return out.data_ptr()
 
 
 def steps(*parts: Part) -> tuple[Step, ...] | None:

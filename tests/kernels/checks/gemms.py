@@ -439,6 +439,8 @@ def check_mistakes(world: Any) -> None:
         kernels.all_gather_gemm(a.to_sparse(), b)
     with raises(ValueError, "b is of layout torch.sparse_csr, not dense"):
         kernels.all_gather_gemm(a, b.to_sparse_csr())
+    with raises(ValueError, "gemm_all_scatter: out must be contiguous"):
+        kernels.gemm_all_scatter(a, b, out=a.to_sparse())
     with raises(ValueError, "must have contiguous rows"):
         kernels.all_gather_gemm(a.t(), torch.ones(a.shape[0], 3))
     with raises(ValueError, "out must be contiguous, of shape"):

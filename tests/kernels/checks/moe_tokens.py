@@ -142,6 +142,7 @@ def check_moe_tokens_are_refused(world: Any) -> None:
     for out, message in (
         (torch.empty_like(place), f"{known} symmetric, and it was allocated otherwise: allocate it with"),
         (world.empty((8 * world.n_pes, 64), torch.float32), rf"{known} \[rows, hidden\] of torch.bfloat16"),
+        (torch.zeros(place.shape).to_sparse(), "dispatch_tokens: out is of layout torch.sparse_coo, not dense"),
         (place[1:], rf"{known} \[capacity, hidden\] = "),
     ):
         with raises(ValueError, message):

@@ -33,7 +33,7 @@ from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_s
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.overlaps import refuse_overlap, same_place
-from triton_dist.kernels.prepared import Launch, Prepared, Step
+from triton_dist.kernels.prepared import Launch, Prepared, Step, place_of
 
 __all__ = ["BETWEEN_HOSTS", "IN_SLICES", "Call", "Computation", "FusedGemm", "fused_gemm"]
 
@@ -230,7 +230,7 @@ def fused_gemm(
                     also = *also, residual
                 if new or type(out) is torch.Tensor:
                     tensors = (a, b, *also) if out is None else (a, b, out, *also)
-                    place = out.data_ptr() if symmetric_result and out is not None else None
+                    place = place_of(out) if symmetric_result else None
                     options = (
                         name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, form, rows, shard
                     )  # fmt: skip

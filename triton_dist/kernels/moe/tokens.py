@@ -45,7 +45,7 @@ from triton_dist.kernels.moe.tokens_by_tma import make_slots_of_sums as make_slo
 from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int, check_one_of
 from triton_dist.kernels.overlaps import refuse_overlap
-from triton_dist.kernels.prepared import Prepared
+from triton_dist.kernels.prepared import Prepared, place_of
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 
 __all__ = [
@@ -157,8 +157,7 @@ def run(
     prepared = comm.own(Prepared)
     given = [tensor for tensor in (x, ids, weights, scales, out) if tensor is not None]
     sizes = num_experts, max_tokens, capacity, buffer, num_sms, algorithm, with_ids, weights is None, scales is None
-    place = out.data_ptr() if type(out) is torch.Tensor else None  # peers store there
-    signature = prepared.signature((function, *sizes, place), *given) if out is None or place is not None else None
+    signature = prepared.signature((function, *sizes, place_of(out)), *given)
     rest = prepared.details(signature)
     if rest is not None and not records_gradients(x, weights):
         if weights is None:  # as routing_of does; only calls with ids read them

@@ -98,12 +98,6 @@ def configuration(
     )  # fmt: skip
 
 
-def configuration_of_direct(plan: TokensPlan, routing: Routing, lines: int, n_scales: int, with_ids: bool) -> Any:
-    """As :func:`configuration`, of a dispatch that stores to results of peers, with one ring."""
-    stages, sends = plan.sent + plan.received, tables_of(routing).sends
-    return replace(configuration(plan, routing, lines, n_scales, with_ids), sent=stages, received=0, sends=sends)
-
-
 def configuration_of_sums(plan: TokensPlan, routing: Routing, lines: int, dtype: torch.dtype) -> Any:
     """As :func:`configuration`, of a combine."""
     return replace(
@@ -148,12 +142,12 @@ def _flags_of_results(routing: Routing, header: int, buffer: int) -> torch.Tenso
     return symmetric_workspace(comm, name, comm.n_pes * lanes)
 
 
-def _maps_of_slots(routing: Routing, slots: torch.Tensor, lines: int) -> list[Any]:
-    """The descriptors of this PE's slots and of those of its peers, and None in place of further ones."""
+def _maps_of_all(routing: Routing, rows: torch.Tensor, lines: int) -> list[Any]:
+    """The descriptors of symmetric rows, of this PE's and of its peers', and None in place of further ones."""
     comm = routing.comm
     assert comm is not None
-    peers = [map_of(comm.peer(slots, (comm.my_rank + i) % comm.n_pes), lines) for i in range(1, comm.n_pes)]
-    return [map_of(slots, lines), *peers, *[None] * (_PEERS - len(peers))]
+    peers = [map_of(comm.peer(rows, (comm.my_rank + i) % comm.n_pes), lines) for i in range(1, comm.n_pes)]
+    return [map_of(rows, lines), *peers, *[None] * (_PEERS - len(peers))]
 
 
 def _words(beside: Beside, memory: torch.Tensor) -> list[torch.Tensor]:
@@ -184,7 +178,7 @@ def move_tokens(
         beside[0] = routing.ids
     return launch(
         moe_dispatch_tokens_by_tma, (routing.num_sms,), (map_of(rows, lines), map_of(out, lines), *beside, memory),
-        *_maps_of_slots(routing, of.slots, lines), routing.n_tokens, of.flags, of.distances, of.rounds, *headers,
+        *_maps_of_all(routing, of.slots, lines), routing.n_tokens, of.flags, of.distances, of.rounds, *headers,
         routing.capacity, routing.comm.my_rank, config, num_warps=4, **launch_options(dependent=begins_early()),
     )  # fmt: skip
 
@@ -199,16 +193,17 @@ def move_directly(
     comm = routing.comm
     assert comm is not None
     lines = x.shape[1] * x.element_size() // LINE_BYTES
-    config = configuration_of_direct(plan, routing, lines, given.n_scales, given.ids is not None)
+    one_ring = TokensPlan(plan.sent + plan.received, 0)
+    config = configuration(one_ring, routing, lines, given.n_scales, given.ids is not None)
+    config = replace(config, sends=tables_of(routing).sends)
     flags = _flags_of_results(routing, config.header, buffer)
-    results = [map_of(comm.peer(out, (comm.my_rank + i) % comm.n_pes), lines) for i in range(1, comm.n_pes)]
-    tensors = map_of(x if len(x) else out, lines), map_of(out, lines)
+    result, *results = _maps_of_all(routing, out, lines)
+    tensors = map_of(x, lines) if len(x) else result, result  # as in move_tokens
     return launch(
         moe_dispatch_tokens_directly, (routing.num_sms,),
-        (*tensors, *_words(given, memory), *_words(found, memory), memory),
-        *results, *[None] * (_PEERS - len(results)), routing.n_tokens, flags, comm.own(RoundsMemory).distances(flags),
-        *_headers(routing, config.header, buffer), routing.capacity, comm.my_rank, config, num_warps=4,
-        **launch_options(dependent=begins_early()),
+        (*tensors, *_words(given, memory), *_words(found, memory), memory), *results, routing.n_tokens, flags,
+        comm.own(RoundsMemory).distances(flags), *_headers(routing, config.header, buffer), routing.capacity,
+        comm.my_rank, config, num_warps=4, **launch_options(dependent=begins_early()),
     )  # fmt: skip
 
 
@@ -252,7 +247,7 @@ def combine_by_tma(
     rows = y if len(y) else of.slots  # as in move_tokens
     return launch(
         moe_combine_tokens_by_tma, (routing.num_sms,), (map_of(rows, lines), out.view(torch.int32), memory),
-        *_maps_of_slots(routing, of.slots, lines), routing.n_tokens, *of[1:], routing.comm.my_rank,
+        *_maps_of_all(routing, of.slots, lines), routing.n_tokens, *of[1:], routing.comm.my_rank,
         configuration_of_sums(plan, routing, lines, y.dtype), num_warps=4,
     )  # fmt: skip
 
