@@ -43,6 +43,7 @@ __all__ = [
     "signal_rounds",
     "slot_of",
     "store_row",
+    "store_rows",
     "stored_round",
     "tokens_of",
     "wait_round",
@@ -191,6 +192,18 @@ def store_row(to, row, ring, stage, phase, number, STAGES: gl.constexpr):
     let_fill(ring, stage, number, STAGES)
     stage, phase = step_of(stage, phase, STAGES)
     return stage, phase, number + 1
+
+
+@gluon.jit
+def store_rows(out, come, ring, stage, phase, number, CONFIG: gl.constexpr):
+    """Store the next rows of the ring, as many as a word of the tables says, to the result."""
+    bits, row = come & 255, come >> 8
+    while bits != 0:
+        if bits & 1 != 0:
+            stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
+            row += 1
+        bits = bits >> 1
+    return stage, phase, number
 
 
 @gluon.jit

@@ -39,6 +39,8 @@ __all__ = [
 
 _PEERS = 7
 """Of which the kernel takes slots."""
+_OF_EARLY = 3
+"""Rows of the ring of what comes in early rounds, where others go to results."""
 
 
 class Beside(NamedTuple):
@@ -142,6 +144,14 @@ def _flags_of_results(routing: Routing, header: int, buffer: int) -> torch.Tenso
     return symmetric_workspace(comm, name, comm.n_pes * lanes)
 
 
+def _slots_of_early(routing: Routing, lines: int, early: int, buffer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Slots for so many early rounds of two calls, and their flags. *Collective* the first time."""
+    comm, lanes = routing.comm, routing.num_sms
+    assert comm is not None
+    name = f"moe early tokens by TMA: {lines} lines, {lanes} programs, {early} rounds, buffer {buffer}"
+    return slots_of_lanes(comm, name, lanes, BATCH * early * lines, 2)
+
+
 def _maps_of_all(routing: Routing, rows: torch.Tensor, lines: int) -> list[Any]:
     """The descriptors of symmetric rows, of this PE's and of its peers', and None in place of further ones."""
     comm = routing.comm
@@ -193,17 +203,22 @@ def move_directly(
     comm = routing.comm
     assert comm is not None
     lines = x.shape[1] * x.element_size() // LINE_BYTES
-    one_ring = TokensPlan(plan.sent + plan.received, 0)
-    config = configuration(one_ring, routing, lines, given.n_scales, given.ids is not None)
+    received = min(_OF_EARLY, plan.received)
+    rings = TokensPlan(plan.sent + plan.received - received, received)
+    config = configuration(rings, routing, lines, given.n_scales, given.ids is not None, early=True)
     config = replace(config, sends=tables_of(routing).sends)
     flags = _flags_of_results(routing, config.header, buffer)
+    slots, early_flags = _slots_of_early(routing, lines, config.early, buffer)
+    distances = [comm.own(RoundsMemory).distances(of) for of in (flags, early_flags)]
+    beside = [*_words(given, memory), *_words(found, memory)]
+    beside[0] = routing.ids
     result, *results = _maps_of_all(routing, out, lines)
     tensors = map_of(x, lines) if len(x) else result, result  # as in move_tokens
     return launch(
-        moe_dispatch_tokens_directly, (routing.num_sms,),
-        (*tensors, *_words(given, memory), *_words(found, memory), memory), *results, routing.n_tokens, flags,
-        comm.own(RoundsMemory).distances(flags), *_headers(routing, config.header, buffer), routing.capacity,
-        comm.my_rank, config, num_warps=4, **launch_options(dependent=begins_early()),
+        moe_dispatch_tokens_directly, (routing.num_sms,), (*tensors, *beside, memory), *results,
+        *_maps_of_all(routing, slots, lines), routing.n_tokens, flags, distances[0], early_flags, distances[1],
+        *_headers(routing, config.header, buffer), routing.capacity, comm.my_rank, config, num_warps=4,
+        **launch_options(dependent=begins_early()),
     )  # fmt: skip
 
 
@@ -261,7 +276,10 @@ def make_slots(routing: Routing, row_bytes: int, n_scales: int) -> None:
     _headers(routing, header, 0)
     comm = routing.comm
     assert comm is not None
-    comm.own(RoundsMemory).distances(_flags_of_results(routing, header, 0))
+    lines = row_bytes // LINE_BYTES
+    slots_of_early = _slots_of_early(routing, lines, early_rounds_for(*_sizes(routing, lines)), 0)
+    for flags in (_flags_of_results(routing, header, 0), slots_of_early[1]):
+        comm.own(RoundsMemory).distances(flags)
 
 
 def make_slots_of_sums(routing: Routing, row_bytes: int) -> None:

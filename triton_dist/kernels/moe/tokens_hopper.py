@@ -50,7 +50,7 @@ from triton_dist.kernels.moe.token_ring import (
     route_of,
     signal_rounds,
     slot_of,
-    store_row,
+    store_rows,
     stored_round,
     wait_round,
 )
@@ -196,29 +196,17 @@ def _store_received(out, route, ring, acquired, received, lane, lanes, CONFIG: g
     wait_for_previous()
     for i in range(_early(route, lanes, CONFIG)):
         stay = comes_of(route, route.me, i * lanes + lane, CONFIG)
-        stage, phase, number = _store_rows(out, stay, ring, stage, phase, number, CONFIG)
+        stage, phase, number = store_rows(out, stay, ring, stage, phase, number, CONFIG)
     ahead = comes_of_others(route, lane, -1, CONFIG)
     for i in range(rounds_of(route, lanes, CONFIG)):
         come = ahead
         ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
         for distance in gl.static_range(1, N):
-            stage, phase, number = _store_rows(out, come[distance - 1], ring, stage, phase, number, CONFIG)
+            stage, phase, number = store_rows(out, come[distance - 1], ring, stage, phase, number, CONFIG)
         # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
         wait_round(acquired, i, CONFIG)
         done_round(received, i, CONFIG)
     stores_complete()
-
-
-@gluon.jit
-def _store_rows(out, come, ring, stage, phase, number, CONFIG: gl.constexpr):
-    """Store the next rows of the ring, as many as a word of the tables says, to the result."""
-    bits, row = come & 255, come >> 8
-    while bits != 0:
-        if bits & 1 != 0:
-            stage, phase, number = store_row(out, row, ring, stage, phase, number, CONFIG.received)
-            row += 1
-        bits = bits >> 1
-    return stage, phase, number
 
 
 @gluon.jit(do_not_specialize=["n_tokens", "me", "capacity"])
