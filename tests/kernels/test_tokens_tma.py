@@ -52,7 +52,7 @@ def test_it_moves_tokens_by_tma_and_does_not_spill(
         direct = ptx_that_fits(tmp_path, f"direct-{case}")
         assert takes_uniform_numbers(tmp_path, f"direct-{case}"), case
         assert direct.count("griddepcontrol.wait") == 4 and "cp.async.bulk.wait_group 0" in direct
-        assert signals_all(direct) and "ld.global.sys.acquire" in direct
+        assert signals_all(direct) and "ld.global.sys.acquire" in direct and "atom.global.gpu.relaxed.add" in direct
         if int(case.split("-")[0]) > 16384:
             continue
         combine = ptx_that_fits(tmp_path, f"combine-{case}")

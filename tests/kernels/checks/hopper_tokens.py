@@ -86,12 +86,19 @@ def check_hopper_tokens_of_fp8(world: Any) -> None:
 
 def check_hopper_tokens_to_results(world: Any) -> None:
     """Rows that peers store to a symmetric result; again and again, between dispatches by slots. Of 24 lanes several
-    programs, of which some have no tokens, tell each PE what comes."""
-    kinds = (TokensPlan(2, 3), 2, torch.bfloat16, 0), (TokensPlan(2, 2), 3, FP8, 5), (TokensPlan(3, 2), 24, FP8, 1)
-    for plan, lanes, dtype, n_scales in kinds:
+    programs, of which some have no tokens, tell each PE what comes. Numbers of calls and of claims wrap around."""
+    kinds = (
+        (TokensPlan(2, 3), 2, torch.bfloat16, 0, 4, 0), (TokensPlan(2, 2), 3, FP8, 5, 8, WRAPS),
+        (TokensPlan(3, 2), 24, FP8, 1, 4, 0),
+    )  # fmt: skip
+    for plan, lanes, dtype, n_scales, unit, number in kinds:
         options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 151, "n_scales": n_scales, "dtype": dtype}
         out = world.empty((world.n_pes * 151, 256), dtype)
-        with mock.patch.object(arguments, "sms", return_value=24), by_tma(plan) as comm:
+        with (
+            mock.patch.object(arguments, "sms", return_value=24),
+            mock.patch.object(tokens_by_tma, "unit_for", return_value=unit),
+            by_tma(plan, number) as comm,
+        ):
             for seed, (counts, routing) in enumerate(KINDS):
                 chosen = case(world, counts, routing=routing, seed=seed, hidden=256, **options)
                 for to in (out, None, out)[: 3 if seed < 2 else 1]:

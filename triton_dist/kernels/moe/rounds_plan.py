@@ -27,6 +27,7 @@ __all__ = [
     "sums_plan_of",
     "tokens_plan_for",
     "tokens_plan_of",
+    "unit_for",
 ]
 
 LINE_BYTES = 128
@@ -50,6 +51,8 @@ _THROTTLED = 4 << 10
 """Bytes of a row whose stores are throttled, at least."""
 _EARLY = 2 << 20
 """Bytes that the link moves while a kernel exchanges tables, 6 µs."""
+_OF_BATCHES = 4 << 10
+"""Bytes of a row of which a batch is claimed at a time, at most."""
 _SUMMED_LINES = 128
 """Of a box whose sums four warps hold in registers, at most."""
 
@@ -155,7 +158,12 @@ def depth_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
 def early_rounds_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> int:
     """How many rounds are sent while tables are exchanged, at least one, and none that waits for what has come."""
     sizes = n_pes, lanes, batch, row_bytes
-    return max(1, min(_EARLY // _sent_in_a_round(*sizes), depth_for(*sizes) // 2))
+    return max(1, min(round(_EARLY / _sent_in_a_round(*sizes)), depth_for(*sizes) // 2))
+
+
+def unit_for(row_bytes: int) -> int:
+    """Tokens that a program claims at a time (``token_claims.py``): of small rows a batch, as a claim takes time."""
+    return 4 if row_bytes > _OF_BATCHES else 8
 
 
 def row_time_for(n_pes: int, lanes: int, batch: int, row_bytes: int) -> float:

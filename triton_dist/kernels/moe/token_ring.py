@@ -71,6 +71,7 @@ class TokensConfig:
             (``token_pacing.py``); 0: they are not.
         row_lines, dtype: of a combine's rows.
         sends: where the table is of a dispatch that stores to results of peers.
+        unit: tokens that a program claims at a time, of a batch (``token_claims.py``).
     """
 
     n_pes: int
@@ -90,6 +91,7 @@ class TokensConfig:
     row_lines: int = 0
     dtype: str = ""
     sends: int = 0
+    unit: int = 0
 
     @property
     def box(self) -> int:

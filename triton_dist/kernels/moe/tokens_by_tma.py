@@ -20,6 +20,7 @@ from triton_dist.kernels.moe.rounds_plan import (
     early_rounds_for,
     lines_in_memory,
     row_time_for,
+    unit_for,
 )
 from triton_dist.kernels.moe.token_batches import (
     BATCH,
@@ -152,6 +153,14 @@ def _slots_of_early(routing: Routing, lines: int, early: int, buffer: int) -> tu
     return slots_of_lanes(comm, name, lanes, BATCH * early * lines, 2)
 
 
+def _claims(routing: Routing, lines: int, early: int, buffer: int) -> torch.Tensor:
+    """int32 [1 + programs], of ``token_claims.py``."""
+    comm, lanes = routing.comm, routing.num_sms
+    assert comm is not None
+    name = f"moe claims of tokens: {lines} lines, {lanes} programs, {early} rounds, buffer {buffer}"
+    return comm.own(RoundsMemory).rounds(name, 1 + lanes)
+
+
 def _maps_of_all(routing: Routing, rows: torch.Tensor, lines: int) -> list[Any]:
     """The descriptors of symmetric rows, of this PE's and of its peers', and None in place of further ones."""
     comm = routing.comm
@@ -206,19 +215,19 @@ def move_directly(
     received = min(_OF_EARLY, plan.received)
     rings = TokensPlan(plan.sent + plan.received - received, received)
     config = configuration(rings, routing, lines, given.n_scales, given.ids is not None, early=True)
-    config = replace(config, sends=tables_of(routing).sends)
+    config = replace(config, sends=tables_of(routing).sends, unit=unit_for(lines * LINE_BYTES))
     flags = _flags_of_results(routing, config.header, buffer)
     slots, early_flags = _slots_of_early(routing, lines, config.early, buffer)
     distances = [comm.own(RoundsMemory).distances(of) for of in (flags, early_flags)]
+    claims, headers = _claims(routing, lines, config.early, buffer), _headers(routing, config.header, buffer)
     beside = [*_words(given, memory), *_words(found, memory)]
     beside[0] = routing.ids
     result, *results = _maps_of_all(routing, out, lines)
     tensors = map_of(x, lines) if len(x) else result, result  # as in move_tokens
     return launch(
         moe_dispatch_tokens_directly, (routing.num_sms,), (*tensors, *beside, memory), *results,
-        *_maps_of_all(routing, slots, lines), routing.n_tokens, flags, distances[0], early_flags, distances[1],
-        *_headers(routing, config.header, buffer), routing.capacity, comm.my_rank, config, num_warps=4,
-        **launch_options(dependent=begins_early()),
+        *_maps_of_all(routing, slots, lines), routing.n_tokens, flags, distances[0], early_flags, distances[1], claims,
+        *headers, routing.capacity, comm.my_rank, config, num_warps=4, **launch_options(dependent=begins_early()),
     )  # fmt: skip
 
 
@@ -269,17 +278,16 @@ def combine_by_tma(
 
 def make_slots(routing: Routing, row_bytes: int, n_scales: int) -> None:
     """Make the memory of dispatches of rows of so many bytes. *Collective.*"""
-    header = header_words(routing.top_k, n_scales, True)
+    header, lines = header_words(routing.top_k, n_scales, True), row_bytes // LINE_BYTES
     for direct in (False, True):
         batch_slots(routing, 0, direct=direct)
-    _lanes(routing, "tokens", row_bytes // LINE_BYTES, 0)
+    _lanes(routing, "tokens", lines, 0)
     _headers(routing, header, 0)
-    comm = routing.comm
+    comm, early = routing.comm, early_rounds_for(*_sizes(routing, lines))
     assert comm is not None
-    lines = row_bytes // LINE_BYTES
-    slots_of_early = _slots_of_early(routing, lines, early_rounds_for(*_sizes(routing, lines)), 0)
-    for flags in (_flags_of_results(routing, header, 0), slots_of_early[1]):
+    for flags in (_flags_of_results(routing, header, 0), _slots_of_early(routing, lines, early, 0)[1]):
         comm.own(RoundsMemory).distances(flags)
+    _claims(routing, lines, early, 0)
 
 
 def make_slots_of_sums(routing: Routing, row_bytes: int) -> None:

@@ -35,6 +35,7 @@ from triton_dist.kernels.gemm.hopper.flags import (
     wait_peers,
 )
 from triton_dist.kernels.moe.combine_ring import step_of
+from triton_dist.kernels.moe.token_claims import claim, claimed, close_claims, make_claims, tell, told
 from triton_dist.kernels.moe.token_headers import Headers, move_headers
 from triton_dist.kernels.moe.token_ids import goes_to_others, ids_of
 from triton_dist.kernels.moe.token_ring import (
@@ -60,13 +61,32 @@ __all__ = ["moe_dispatch_tokens_directly"]
 
 
 @gluon.jit
-def _load(x, n_tokens, ring, lane, lanes, CONFIG: gl.constexpr):
-    """Load this PE's tokens, also those that go nowhere: so this waits for no table."""
+def _load(x, n_tokens, ring, claims, lane, lanes, CONFIG: gl.constexpr):
+    """Load this PE's tokens, also those that go nowhere, so this waits for no table: early ones, then what is claimed,
+    the next unit while one is loaded."""
     stage, phase = 0, 0
-    for i in range(rounds_for(n_tokens, lanes)):
+    next = claim(claims)
+    for i in range(_early(n_tokens, lanes, CONFIG)):
         first = (i * lanes + lane) * BATCH
-        for token in range(first, gl.minimum(first + BATCH, n_tokens)):
-            stage, phase = fill(x, token, ring, stage, phase, CONFIG.sent, CONFIG)
+        stage, phase = _load_tokens(x, first, gl.minimum(first + BATCH, n_tokens), ring, stage, phase, CONFIG)
+    shared = _shared(n_tokens, lanes, CONFIG)
+    token, number = shared + claimed(claims, next, CONFIG), 0
+    tell(claims, 0, token)
+    next = claim(claims)
+    while token < n_tokens:
+        number += 1
+        following = shared + claimed(claims, next, CONFIG)
+        tell(claims, number, following)
+        next = claim(claims)
+        stage, phase = _load_tokens(x, token, gl.minimum(token + CONFIG.unit, n_tokens), ring, stage, phase, CONFIG)
+        token = following
+
+
+@gluon.jit
+def _load_tokens(x, begin, end, ring, stage, phase, CONFIG: gl.constexpr):
+    for token in range(begin, end):
+        stage, phase = fill(x, token, ring, stage, phase, CONFIG.sent, CONFIG)
+    return stage, phase
 
 
 @gluon.jit
@@ -86,6 +106,12 @@ def _rows_of(sends, me, batch, n_tokens, CONFIG: gl.constexpr):
 def _early(n_tokens, lanes, CONFIG: gl.constexpr):
     """How many rounds a PE with so many tokens sends by their ids."""
     return gl.minimum(rounds_for(n_tokens, lanes), CONFIG.early)
+
+
+@gluon.jit
+def _shared(n_tokens, lanes, CONFIG: gl.constexpr):
+    """The first token behind early ones, from which on programs claim them."""
+    return _early(n_tokens, lanes, CONFIG) * lanes * BATCH
 
 
 @gluon.jit
@@ -120,20 +146,21 @@ def _store_early(slots, ids, route, ring, call, lane, lanes, CONFIG: gl.constexp
 
 
 @gluon.jit
-def _store(results, slots, ids, sends, route, ring, stored, call, lane, lanes, CONFIG: gl.constexpr):
+def _store(results, slots, ids, sends, route, ring, claims, stored, call, lane, lanes, CONFIG: gl.constexpr):
     """Store this PE's tokens: early ones to ``slots`` of the other PEs, others to ``results`` of the next PE first, and
     of this one last. Then wait until all that come to the result have arrived."""
     N: gl.constexpr = CONFIG.n_pes
     UNREAD: gl.constexpr = lag_of(CONFIG.sent) * N
     stage, phase, number = _store_early(slots, ids, route, ring, call, lane, lanes, CONFIG)
-    early = _early(route.n_tokens, lanes, CONFIG)
-    behind = route.n_tokens - (early * lanes + lane) * BATCH >= LATE  # whether so many tokens follow
+    early, unit, token = number, 0, told(claims, 0)
     wait_for_previous()
-    ahead = _rows_of(sends, route.me, early * lanes + lane, route.n_tokens, CONFIG)
-    for i in range(early, rounds_for(route.n_tokens, lanes)):
-        here = ahead
-        ahead = _rows_of(sends, route.me, (i + 1) * lanes + lane, route.n_tokens, CONFIG)
-        for j in range(gl.minimum(route.n_tokens - (i * lanes + lane) * BATCH, BATCH)):
+    ahead = _rows_of(sends, route.me, token // BATCH, route.n_tokens, CONFIG)
+    while token < route.n_tokens:
+        unit += 1
+        here, following = ahead, told(claims, unit)
+        ahead = _rows_of(sends, route.me, following // BATCH, route.n_tokens, CONFIG)
+        first = token % BATCH
+        for j in range(first, first + gl.minimum(route.n_tokens - token, CONFIG.unit)):
             mbarrier.wait(ring.full.index(stage), phase)
             for distance in gl.static_range(1, N + 1):
                 bits = here[distance - 1] & 255
@@ -146,11 +173,12 @@ def _store(results, slots, ids, sends, route, ring, stored, call, lane, lanes, C
             let_fill(ring, stage, number, CONFIG.sent)
             number += 1
             stage, phase = step_of(stage, phase, CONFIG.sent)
-            if (i == early) & (j == LATE - 1):  # by now early tokens have arrived, or soon will have
+            if number - early == LATE:  # by now early tokens have arrived, or soon will have
                 stores_complete(LATE * N)
                 done_round(stored, 0, CONFIG)
+        token = following
     stores_complete()
-    if not behind:
+    if number - early < LATE:
         done_round(stored, 0, CONFIG)
     signal_all(route.flags + route.me * lanes + lane, route.distances, route.me, call, N)
     wait_peers(route.flags + lane, call, route.me, N, lanes)
@@ -202,8 +230,8 @@ def _take_early(out, route, ring, lane, lanes, CONFIG: gl.constexpr):
 @gluon.jit(do_not_specialize=["n_tokens", "me", "capacity"])
 def moe_dispatch_tokens_directly(
     x, out, ids, weights, scales, out_ids, out_weights, out_scales, memory, a, b, c, d, e, f, g, slots, of_a, of_b,
-    of_c, of_d, of_e, of_f, of_g, n_tokens, flags, distances, early_flags, early_distances, calls, headers,
-    header_flags, header_distances, header_flag_distances, capacity, me, CONFIG: gl.constexpr,
+    of_c, of_d, of_e, of_f, of_g, n_tokens, flags, distances, early_flags, early_distances, claim_words, calls,
+    headers, header_flags, header_distances, header_flag_distances, capacity, me, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Move the tokens of a dispatch.
 
@@ -213,11 +241,11 @@ def moe_dispatch_tokens_directly(
         slots, of_a, of_b, …: the same of slots for early tokens.
         memory: of the result, with its tables. flags, early_flags: symmetric int32 [n_pes, programs].
         distances, early_distances: int64 [n_pes], bytes from there to those of a peer.
-        calls: int32 for each program, the last call.
+        claim_words: of :class:`Claims`. calls: int32 for each program, the last call.
         ids, weights, …, headers, …: of :class:`Headers`.
 
-    ``x``, ``ids`` and the numbers of calls are read while the kernel in front runs, which must be the one that makes
-    the tables, launched behind what wrote these.
+    ``x``, ``ids``, and the numbers of claims and calls are read while the kernel in front runs, which must be the one
+    that makes the tables, launched behind what wrote these.
     """
     OTHERS: gl.constexpr = CONFIG.n_pes - 1
     all_peers = (a, b, c, d, e, f, g)
@@ -233,12 +261,16 @@ def moe_dispatch_tokens_directly(
     ring = make_ring(x, CONFIG.sent, CONFIG)
     found = make_ring(x, CONFIG.received, CONFIG)
     stored = make_barriers(1)
+    claims = make_claims(claim_words, lane, CONFIG)
     call = gl.load(calls + lane) + 1
     gl.warp_specialize(
         [
             (move_headers, (of, route, call, lane, lanes, CONFIG)),
-            (_load, (x, n_tokens, ring, lane, lanes, CONFIG)),
-            (_store, (results, to_slots, ids, memory + CONFIG.sends, route, ring, stored, call, lane, lanes, CONFIG)),
+            (_load, (x, n_tokens, ring, claims, lane, lanes, CONFIG)),
+            (
+                _store,
+                (results, to_slots, ids, memory + CONFIG.sends, route, ring, claims, stored, call, lane, lanes, CONFIG),
+            ),
             (_signal, (early_flags, early_distances, me, stored, call, lane, lanes, CONFIG)),
             (_load_early, (x, slots, early_flags, route, found, call, lane, lanes, CONFIG)),
             (_take_early, (out, route, found, lane, lanes, CONFIG)),
@@ -247,3 +279,4 @@ def moe_dispatch_tokens_directly(
         [64, 128, 64, 64, 64],
     )
     gl.store(calls + lane, call)
+    close_claims(claims, n_tokens - _shared(n_tokens, lanes, CONFIG), lane, lanes, CONFIG)
