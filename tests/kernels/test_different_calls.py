@@ -54,10 +54,26 @@ CALLS = {
     "torch.ones(3, 8), torch.zeros(3, 1).long(), num_experts=4, max_tokens=4, group=group))",
     "projection": "kernels.flash_decode_projection(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, 4, 1, 16), torch.ones(1, dtype=torch.int32), torch.ones(16, 4 + world.pe // 3), group=group)",
+    # Symmetric tensors that are not the same: peers would store to memory of another use.
+    "tensor": "(lambda *outs: kernels.all_reduce(torch.ones(8), out=outs[world.pe // 3], algorithm='push',"
+    " group=group))(triton_dist.empty(8), triton_dist.empty(8))",
+    "part": "(lambda x: kernels.all_reduce(x[:8], out=x[8 * (1 + world.pe // 3):][:8], algorithm='direct',"
+    " group=group))(triton_dist.zeros(24))",
+    "gathered": "kernels.all_gather(triton_dist.empty(2, 8)[world.pe // 3][:2 * group_size], torch.ones(2),"
+    " algorithm='push', group=group)",
+    "exchanged": "kernels.all_to_all(triton_dist.empty(2, 8)[world.pe // 3], torch.ones(8), algorithm='push',"
+    " group=group)",
+    "sent": "kernels.broadcast(triton_dist.empty(2, 8)[world.pe // 3], algorithm='push', group=group)",
+    "product": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), triton_dist.empty(2, 4, 4)[world.pe // 3],"
+    " algorithm='bulk_synchronous', group=group)",
+    "scattered": "kernels.gemm_all_scatter(torch.ones(4, 2), torch.ones(2, 4),"
+    " triton_dist.empty(2, 4, 4 * group_size)[world.pe // 3], group=group)",
+    "tokens": "kernels.moe.dispatch_tokens(torch.ones(3, 512), torch.zeros(3, 1).long(), num_experts=4, max_tokens=4,"
+    " num_sms=2, out=triton_dist.empty(2, 16, 512)[world.pe // 3], capacity=16, group=group)",
 }
 
 
-QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection", "scales of rows")
+QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection", "scales of rows", "part", "tokens")
 """Of the rest the arguments are compared as these are."""
 
 
@@ -75,12 +91,14 @@ from triton_dist import kernels
 with triton_dist.init() as world:
     _, column = world.team_world.split_2d(2)
     group = {group}
+    group_size = world.n_pes if group is None else group.n_pes
     for _ in range(3):
         kernels.all_reduce(torch.ones(8), group=group)
     {CALLS[differs]}
     triton_dist.barrier_all()
 """
-    result = launch(["-c", program], 4, env=ENVIRONMENT, timeout=120)
+    hopper = {"TRITON_DIST_CPU_CAPABILITY": "9.0"} if differs == "tokens" else {}  # where TMA stores to the tensor
+    result = launch(["-c", program], 4, env=ENVIRONMENT | hopper, timeout=120)
     assert all(pe.returncode not in (0, None) for pe in result), result.report
     text = "\n".join(pe.stderr for pe in result)
     assert "the members of a group call different things: PE " in text, result.report
@@ -93,6 +111,14 @@ with triton_dist.init() as world:
         "scattered rows": ("gemm_reduce_scatter((7, 2)", "gemm_reduce_scatter((8, 2)"),
         "scales of rows": ("scales of a row=1", "scales of a row=2"),
         "norm, shard": ("norm_all_gather(rows=7: of these PE",),
+        "tensor": ("out from byte 0 of tensor",),
+        "part": ("tensor from byte 0 of ", "out from byte 32 of ", "out from byte 64 of "),
+        "gathered": ("output from byte 0 of ", "output from byte 32 of "),
+        "exchanged": ("output from byte 0 of ", "output from byte 32 of "),
+        "sent": ("tensor from byte 0 of ", "tensor from byte 32 of "),
+        "product": ("out from byte 0 of ", "out from byte 64 of "),
+        "scattered": ("out from byte 0 of ",),
+        "tokens": ("out from byte 0 of ", "out from byte 32768 of "),
         "norm, rows": ("reduce_scatter_norm((7, 4)", "reduce_scatter_norm((8, 4)"),
     }.get(differs, ())
     named = named or {"result": ("result of torch.float16", "result of torch.float32")}.get(differs, ())

@@ -56,11 +56,16 @@ def nvshmem() -> FakeNvshmem:
 
 
 @pytest.fixture
-def heap(nvshmem: FakeNvshmem) -> GpuHeap:
-    return GpuHeap(nvshmem, CPU, 0, SIZE, AllocationRegistry())
+def registry() -> AllocationRegistry:
+    return AllocationRegistry()
 
 
-def test_tensors_and_their_peers(heap: GpuHeap, nvshmem: FakeNvshmem) -> None:
+@pytest.fixture
+def heap(nvshmem: FakeNvshmem, registry: AllocationRegistry) -> GpuHeap:
+    return GpuHeap(nvshmem, CPU, 0, SIZE, registry)
+
+
+def test_tensors_and_their_peers(heap: GpuHeap, nvshmem: FakeNvshmem, registry: AllocationRegistry) -> None:
     x = heap.allocate((3, 4), torch.int32)
     y = heap.allocate((0,), torch.float64)
     assert x is not None and y is not None and y.numel() == 0
@@ -72,28 +77,30 @@ def test_tensors_and_their_peers(heap: GpuHeap, nvshmem: FakeNvshmem) -> None:
     assert not x.any()
     assert heap.peer(x, 0).data_ptr() == x.data_ptr()  # type: ignore[union-attr]
     assert heap.peer(x, 2) is None
-    assert heap.started_by(x) is not None and heap.started_by(x[1:]) is None
+    assert registry.started_by(x.data_ptr()) is not None and registry.started_by(x[1:].data_ptr()) is None
 
 
-def test_what_is_not_symmetric(heap: GpuHeap) -> None:
+def test_what_is_not_symmetric(heap: GpuHeap, registry: AllocationRegistry) -> None:
     x = heap.allocate((4,), torch.int32)
     assert x is not None
     theirs = heap.peer(x, 1)
     for other in (torch.zeros(4), theirs):
         with pytest.raises(ValueError, match=r"put: dst, of shape \(4,\) on cpu, is not in the symmetric heap"):
             heap.owner(other, "put: dst")
-    allocation = heap.started_by(x)
+    allocation = registry.started_by(x.data_ptr())
     assert allocation is not None
     heap.give_back(allocation)
     with pytest.raises(ValueError, match="was freed"):
         heap.peer(x, 1)
 
 
-def test_somebody_else_s_memory_on_the_same_heap(heap: GpuHeap, nvshmem: FakeNvshmem) -> None:
+def test_somebody_else_s_memory_on_the_same_heap(
+    heap: GpuHeap, nvshmem: FakeNvshmem, registry: AllocationRegistry
+) -> None:
     theirs = torch.frombuffer(nvshmem.memory, dtype=torch.int32, count=8, offset=4096)  # as torch's symmetric memory is
     mirrored = heap.peer(theirs, 1)
     assert mirrored is not None and mirrored.data_ptr() == nvshmem.begin + SIZE + 4096
-    assert heap.started_by(theirs) is None
+    assert registry.started_by(theirs.data_ptr()) is None
 
 
 def test_torch_s_symmetric_memory_of_another_backend(heap: GpuHeap, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,12 +192,9 @@ class CpuWorld(World):
         for allocation in self.registry.all_dropped():
             self.recorder.dropped(allocation.begin)
 
-    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
+    def _begin_of(self, tensor: torch.Tensor) -> int:
         place = self._place_of(tensor, start_of(tensor))
-        if place is None or place[0] != self.pe:
-            return None
-        allocation = self.registry.find(place[1])
-        return allocation if allocation and allocation.begin == place[1] else None
+        return -1 if place is None or place[0] != self.pe else place[1]
 
     def _place_of(self, tensor: torch.Tensor, address: int) -> tuple[int, int] | None:
         """The PE and the offset in its heap of an address of a tensor."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from triton_dist.world.allocations import Allocation, AllocationRegistry
-from triton_dist.world.raw_tensor import elsewhere, of_another_backend, start_of, storage_address, tensor_at
+from triton_dist.world.raw_tensor import elsewhere, of_another_backend, storage_address, tensor_at
 
 __all__ = ["GpuHeap", "rounded"]
 
@@ -73,11 +73,6 @@ class GpuHeap:
         allocation, use = self._registry.enter(address, storage.nbytes(), (storage.nbytes(),), torch.uint8)
         self._registered.add(allocation.number)
         return elsewhere(tensor.detach(), address - storage.data_ptr(), self._device, use, tensor)
-
-    def started_by(self, tensor: torch.Tensor) -> Allocation | None:
-        """The allocation that a tensor starts, if it starts one."""
-        allocation = self._registry.find(start_of(tensor))
-        return allocation if allocation and allocation.begin == start_of(tensor) else None
 
     def peer(self, tensor: torch.Tensor, pe: int, name: str = "the tensor") -> torch.Tensor | None:
         """``tensor`` as it lies on ``pe``; None if that is not mapped into this process."""

@@ -41,7 +41,7 @@ from triton_dist.world.base import World, check_same_calls, group_memory_size
 from triton_dist.world.calls import CallComparison
 from triton_dist.world.gpus import agree
 from triton_dist.world.groups import GroupMemory, HostGroup
-from triton_dist.world.raw_tensor import bytes_at
+from triton_dist.world.raw_tensor import bytes_at, start_of
 from triton_dist.world.teams import Team
 
 __all__ = ["GpuWorld"]
@@ -157,8 +157,8 @@ class GpuWorld(World):
     def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
         return self._heap.full(shape, dtype)
 
-    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
-        return self._heap.started_by(tensor)
+    def _begin_of(self, tensor: torch.Tensor) -> int:
+        return start_of(tensor)
 
     def _give_back(self, allocation: Allocation) -> None:
         self._heap.give_back(allocation)

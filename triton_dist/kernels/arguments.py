@@ -28,6 +28,7 @@ __all__ = [
     "count_reduced_words",
     "in_words",
     "need_symmetric",
+    "places_of",
     "reduced_words",
     "word_bytes",
     "words",
@@ -127,8 +128,8 @@ def by_hosts(comm: Communicator, function: str, algorithm: str, *between_hosts: 
     return between_hosts[0] if len(between_hosts) == 1 else algorithm
 
 
-def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors: torch.Tensor) -> None:
-    """These are stored to, or loaded from, by other members."""
+def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors: torch.Tensor) -> tuple[str, ...]:
+    """These are stored to, or loaded from, by other members. Returns what must be equal on all: :func:`places_of`."""
     for name, tensor in tensors.items():
         if why := why_not_symmetric(comm, tensor):
             raise ValueError(
@@ -136,6 +137,12 @@ def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors:
                 f" with triton_dist.empty, zeros, …) for algorithm {algorithm}, and {why}; only small tensors need not"
                 " be"
             )
+    return places_of(comm, **tensors)
+
+
+def places_of(comm: Communicator, **tensors: torch.Tensor) -> tuple[str, ...]:
+    """Which symmetric tensors these are, to be compared: of another one a member would store to other memory."""
+    return tuple(f"{name} {comm.world.place_of(tensor)}" for name, tensor in tensors.items())
 
 
 def in_words(tensor: torch.Tensor) -> torch.Tensor:

@@ -94,6 +94,11 @@ class AllocationRegistry:
         allocation = self._by_number[self._begins[after - 1][1]]
         return allocation if place < allocation.begin + allocation.size else None
 
+    def started_by(self, place: int) -> Allocation | None:
+        """The allocation that begins at ``place``, if one does."""
+        allocation = self.find(place)
+        return allocation if allocation and allocation.begin == place else None
+
     def was_freed(self, place: int) -> bool:
         """Whether a tensor at ``place`` is on memory that was freed, as far as one knows."""
         if not self._freed:  # as nearly always

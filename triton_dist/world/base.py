@@ -29,6 +29,7 @@ from triton_dist.world.host_streams import HostStreams
 from triton_dist.world.hosts import Host, find_hosts
 from triton_dist.world.integers import integer
 from triton_dist.world.not_copied import NotCopied
+from triton_dist.world.raw_tensor import start_of
 from triton_dist.world.teams import Team, as_range
 
 __all__ = ["World", "check_same_calls", "group_memory_size"]
@@ -205,7 +206,7 @@ class World(NotCopied, ABC):
         Raises:
             ValueError: ``tensor`` does not start an allocation of this world's heap.
         """
-        allocation = None if self.finalized else self._started_by(tensor)
+        allocation = None if self.finalized else self.registry.started_by(self._begin_of(tensor))
         # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
         call = f"free(tensor {allocation.number}: {allocation})" if allocation else "free(no allocation)"
         self.finish_work()
@@ -225,6 +226,16 @@ class World(NotCopied, ABC):
         Raises:
             ValueError: ``tensor`` is not in the symmetric heap, was freed, or there is no such ``pe``.
         """
+
+    def place_of(self, tensor: torch.Tensor) -> str:
+        """Where a symmetric tensor begins, in words that are the same on all PEs."""
+        begin, group, owner = self._begin_of(tensor), self.group_memory.find(start_of(tensor)), ""
+        allocation = self.registry.find(begin)
+        if group is not None:
+            allocation, owner = group[0], f" of {group[1]}"
+        if allocation is None:
+            return "in another library's part of the heap"
+        return f"from byte {begin - allocation.begin} of tensor {allocation.number}{owner}"
 
     @abstractmethod
     def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
@@ -265,8 +276,8 @@ class World(NotCopied, ABC):
         """What to say when the heap cannot hold such a tensor."""
 
     @abstractmethod
-    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
-        """The allocation that ``tensor`` starts, if it starts one."""
+    def _begin_of(self, tensor: torch.Tensor) -> int:
+        """Where ``tensor`` begins, as the registry numbers places; -1 if it is not of this PE's heap."""
 
     @abstractmethod
     def _give_back(self, allocation: Allocation) -> None:

@@ -144,6 +144,7 @@ def all_gather(
             refuse_overlap("all_gather", {"output": output}, {"input": input}, but)
         algorithm = check_collective(comm, "all_gather", algorithm, (*ALGORITHMS, "exchange"))
         limit = check_sm_margin("all_gather", sm_margin)
+        places: tuple[str, ...] = ()
         if input.numel():
             to, part = words("all_gather", input.numel() * input.element_size(), output, input)
             if algorithm == "auto":
@@ -151,8 +152,8 @@ def all_gather(
             elif algorithm == "exchange" and (why := why_not_gathered(input.dtype, input.nbytes)):
                 raise ValueError(f"all_gather: {why}")
             if algorithm not in ("low_latency", "exchange", "two_level"):
-                need_symmetric(comm, "all_gather", algorithm, output=output)
-        compared = "all_gather", input.shape, input.dtype, algorithm, sm_margin
+                places = need_symmetric(comm, "all_gather", algorithm, output=output)
+        compared = "all_gather", input.shape, input.dtype, algorithm, sm_margin, *places
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if input.numel():
             made = _run_of(algorithm, input.dtype)(comm, to, part, limit=limit)

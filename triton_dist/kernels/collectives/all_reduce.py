@@ -267,18 +267,19 @@ def all_reduce(
         check_op("all_reduce", op, tensor.dtype)
         algorithm = check_collective(comm, "all_reduce", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_reduce", sm_margin)
+        places: tuple[str, ...] = ()
         if tensor.numel():
             if algorithm == "auto":
                 algorithm = _choose(comm, out, tensor, op, limit)
             if algorithm in _EXCHANGES and (why := why_no_exchange(tensor.dtype, op, algorithm)):
                 raise ValueError(f"all_reduce: {why}")
             if algorithm in ("push", "direct"):
-                need_symmetric(comm, "all_reduce", algorithm, out=out)
+                places = need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
-                need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
+                places += need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
             if algorithm in ("one_shot", "two_shot"):
                 check_begins("all_reduce", tensor.numel() * tensor.element_size(), out, tensor)
-        compared = "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin
+        compared = "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin, *places
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if tensor.numel():
             made = ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)

@@ -127,13 +127,14 @@ def all_to_all(
         refuse_overlap("all_to_all", {"output": output}, {"input": input})
         algorithm = check_collective(comm, "all_to_all", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_to_all", sm_margin)
+        places: tuple[str, ...] = ()
         if input.numel():
             to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
             if algorithm == "auto":
                 algorithm = _choose(comm, to, source, limit)
             if algorithm not in ("low_latency", "two_level"):
-                need_symmetric(comm, "all_to_all", algorithm, output=output)
-        compared = "all_to_all", input.shape, input.dtype, algorithm, sm_margin
+                places = need_symmetric(comm, "all_to_all", algorithm, output=output)
+        compared = "all_to_all", input.shape, input.dtype, algorithm, sm_margin, *places
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if input.numel():
             made = ALGORITHMS[algorithm](comm, to, source, limit=limit)

@@ -147,13 +147,14 @@ def broadcast(
         check_int("broadcast", "root", root, 0, comm.n_pes)
         algorithm = check_collective(comm, "broadcast", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("broadcast", sm_margin)
+        places: tuple[str, ...] = ()
         if tensor.numel():
             (moved,) = words("broadcast", tensor.numel() * tensor.element_size(), tensor)
             if algorithm == "auto":
                 algorithm = _choose(comm, moved, limit)
             if algorithm not in ("low_latency", "two_level"):
-                need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
-        compared = "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin
+                places = need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
+        compared = "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin, *places
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if tensor.numel():
             made = ALGORITHMS[algorithm](comm, moved, root, limit=limit)

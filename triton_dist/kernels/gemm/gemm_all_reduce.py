@@ -19,7 +19,22 @@ from triton_dist.kernels.prepared import Launch, Step
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
 
 
-@fused_gemm((*ALGORITHMS, "two_level"), reduces=True)
+def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:
+    """Whether ``algorithm`` is, or ``auto`` chooses, ``fused``, with which each PE stores its own result only, of any
+    memory."""
+    if comm.grid.hosts > 1 or a.dtype != dtype or not a.shape[0]:
+        return False
+    if algorithm == "fused":
+        return fits_bands(a.shape[0], comm.n_pes)
+    if not fits_small_m(a.shape[0], comm.n_pes):  # there ``auto`` also considers those that send to peers' results
+        return False
+    if algorithm == "auto":
+        c = a.new_empty(a.shape[0], b.shape[1], device="meta")
+        algorithm = choose_gemm(comm, "gemm_all_reduce", a, b, c, ("bulk_synchronous", "fused"))
+    return algorithm == "fused"
+
+
+@fused_gemm((*ALGORITHMS, "two_level"), reduces=True, stores_here=stores_here)
 def gemm_all_reduce(call: Call) -> Computation:
     """The sum over all PEs of A · B, the same bits on every PE.
 
@@ -45,21 +60,6 @@ def gemm_all_reduce(call: Call) -> Computation:
 
     on_hopper = {"ring": _ring, "direct": _direct}
     return computation(gemm, reduce, on_hopper, gemm_reduce_scatter, to_all=True)
-
-
-def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:
-    """Whether ``algorithm`` is, or ``auto`` chooses, ``fused``, with which each PE stores its own result only, of any
-    memory."""
-    if comm.grid.hosts > 1 or a.dtype != dtype or not a.shape[0]:
-        return False
-    if algorithm == "fused":
-        return fits_bands(a.shape[0], comm.n_pes)
-    if not fits_small_m(a.shape[0], comm.n_pes):  # there ``auto`` also considers those that send to peers' results
-        return False
-    if algorithm == "auto":
-        c = a.new_empty(a.shape[0], b.shape[1], device="meta")
-        algorithm = choose_gemm(comm, "gemm_all_reduce", a, b, c, ("bulk_synchronous", "fused"))
-    return algorithm == "fused"
 
 
 def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:

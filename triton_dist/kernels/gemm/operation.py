@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
-from triton_dist.kernels.arguments import by_hosts
+from triton_dist.kernels.arguments import by_hosts, places_of
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, is_hopper
 from triton_dist.kernels.gemm.arguments import (
@@ -34,6 +34,7 @@ from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.overlaps import refuse_overlap, same_place
 from triton_dist.kernels.prepared import Launch, Prepared, Step, place_of
+from triton_dist.kernels.protocols.workspace import is_symmetric
 
 __all__ = ["BETWEEN_HOSTS", "IN_SLICES", "Call", "Computation", "FusedGemm", "fused_gemm"]
 
@@ -184,13 +185,19 @@ class Computation:
 
 
 def fused_gemm(
-    algorithms: Sequence[str], *, reduces: bool = False, gathers: bool = False, symmetric_result: bool = True
+    algorithms: Sequence[str],
+    *,
+    reduces: bool = False,
+    gathers: bool = False,
+    symmetric_result: bool = True,
+    stores_here: Callable[[Communicator, torch.Tensor, torch.Tensor, torch.dtype, str], bool] | None = None,
 ) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
     """Make a public function of an operation, which has these ``algorithms``, and ``reduces``: its sums are over PEs;
     or ``gathers``: each PE has a shard of the rows of A.
 
     Without a ``symmetric_result`` kernels use ``out`` on this PE only, and every prepared launch takes it as its third
-    tensor. Else kernels may have descriptors of it on all members, so where it lies is a part of a call's signature.
+    tensor. Else kernels may have descriptors of it on all members, so where it lies is a part of a call's signature,
+    and compared, but of calls of which ``stores_here`` says that each PE stores its own.
 
     Its documentation is the operation's, followed by that of :class:`FusedGemm`.
     """
@@ -252,6 +259,10 @@ def fused_gemm(
                     compared += (f"scale_a of {scale.a.shape[0] if of_all else 'own'} rows",)
                 compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
+                if symmetric_result and place_of(out) is not None:
+                    dtype = result_dtype(name, out, a.dtype, out_dtype)
+                    if stores_here is None or not stores_here(comm, a, b, dtype, algorithm):
+                        compared += _where(comm, out)
                 comm.compare(*compared)
                 epilogue = activation, bias, residual
                 call = Call(
@@ -289,6 +300,11 @@ def fused_gemm(
         return cast("FusedGemm", function)
 
     return decorate
+
+
+def _where(comm: Communicator, out: torch.Tensor | None) -> tuple[str, ...]:
+    """Which tensor of the heap ``out`` is, the same on all members; nothing, if it is none, which is an error."""
+    return places_of(comm, out=out) if out is not None and is_symmetric(comm, out) else ()
 
 
 def _of_choice(

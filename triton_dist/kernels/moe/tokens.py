@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from triton_dist.kernels.arguments import places_of
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gradients import made_again
 from triton_dist.kernels.moe.arguments import (
@@ -180,7 +181,8 @@ def run(
         return by_ranks if out is None else by_ranks._replace(x=out.copy_(by_ranks.x))
     routing = routing._replace(plan=plan)
     compared = function, *compared_of(x, routing, n_scales, buffer), f"with ids: {with_ids}"
-    compared += () if out is None else (f"out of {routing.capacity} rows",)
+    if out is not None:
+        compared += (f"out of {routing.capacity} rows", *places_of(comm, out=out))
     comm.compare(*compared)
     result = _result_of(x, scales, routing, with_ids, new, out)
     beside = Beside(ids, routing.weights, scales) if with_ids else Beside(None, None, scales)
