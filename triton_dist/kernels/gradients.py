@@ -18,7 +18,10 @@ from triton_dist.kernels.native import NativeCalls
 from triton_dist.process_state import of_process
 from triton_dist.torch_api import is_profiled, is_wrapper, left_out_of_graphs, without_memory
 
-__all__ = ["differentiable", "for_inference", "made_again", "outside_of_graphs", "recorded", "without_gradients"]
+__all__ = [
+    *("differentiable", "for_inference", "made_again", "outside_of_graphs", "recorded", "records_gradients"),
+    *("refuse_gradients", "without_gradients"),
+]
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
@@ -40,7 +43,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
             compiling, opened = torch.compiler.is_compiling(), None
-            if not compiling and is_profiled() and not _needs_gradient(a, b, out, *options.values()):
+            if not compiling and is_profiled() and not records_gradients(a, b, out, *options.values()):
                 opened = _open(range_name)  # else the operator has a range
             try:
                 if not compiling and native.call is not None:
@@ -62,7 +65,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                         return result
                     tensors = a, b, out, *options.values()
                     _check_plain(plain.__name__, *tensors)
-                    if not _needs_gradient(*tensors):
+                    if not records_gradients(*tensors):
                         return plain(a, b, out, **options)
                     if out is not None:
                         raise ValueError(refusal)
@@ -104,7 +107,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
                 tensors = (*args, *kwargs.values()) if kwargs else args
                 if not _are_plain(tensors):
                     _check_plain(plain.__name__, *tensors)
-                    if _needs_gradient(*tensors):
+                    if records_gradients(*tensors):
                         raise ValueError(refusal)
                 result = plain(*args, **kwargs)
                 if native.offered is not None:
@@ -140,7 +143,7 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
                 tensors = (*args, *kwargs.values()) if kwargs else args
                 if not _are_plain(tensors):
                     _check_plain(plain.__name__, *tensors)
-                    if _needs_gradient(*tensors):
+                    if records_gradients(*tensors):
                         message = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
                         raise ValueError(message)
                 result = plain(*args, **kwargs)
@@ -246,10 +249,20 @@ def _are_plain(values: Iterable[Any]) -> bool:
     return True
 
 
-def _needs_gradient(*tensors: Any) -> bool:
+def records_gradients(*values: Any) -> bool:
+    """Whether one of the tensors among the values wants a gradient, here and now."""
     if not torch.is_grad_enabled():
         return False
-    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def refuse_gradients(function: str, *values: Any) -> None:
+    """ValueError if a function of ``moe`` would record no gradient, or store to an ``out`` that wants one."""
+    if records_gradients(*values):
+        raise ValueError(
+            f"{function}: a tensor requires a gradient, which this function does not record: use"
+            " triton_dist.kernels.moe.functional, or call it under torch.no_grad()"
+        )
 
 
 def _check_plain(function: str, *tensors: Any) -> None:

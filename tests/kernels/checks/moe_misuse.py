@@ -130,6 +130,43 @@ def check_default_dtype(world: Any) -> None:
         torch.set_default_dtype(torch.float32)
 
 
+def check_gradients_that_nothing_would_record(world: Any) -> None:
+    """Of operands and of what is stored to; also after calls that need none, which are known then."""
+    x, ids, weights = tokens(world)
+    sizes: dict[str, Any] = {"num_experts": world.n_pes, "max_tokens": TOKENS}
+    rows, routing = moe.dispatch(x, ids, weights, **sizes), moe.gather_routing(ids, weights, **sizes)
+    once = moe.dispatch_tokens(x, ids, weights, **sizes)
+    b, products = torch.ones(1, x.shape[1], 8), torch.empty(rows.x.shape[0], 8)
+    wide = torch.empty(routing.rows, 8)
+    calls: dict[str, tuple[Any, ...]] = {
+        "grouped_gemm": (
+            lambda a, b, out: moe.grouped_gemm(a, b, rows.offsets, rows.counts, out=out),
+            *(rows.x, b, products),
+        ),
+        "all_gather_grouped_gemm": (
+            lambda a, b, out: moe.all_gather_grouped_gemm(a, b, routing, out=out),
+            *(x, torch.ones(world.n_pes, x.shape[1], 8), wide),
+        ),
+        "dispatch_grouped_gemm": (lambda a, b, out: moe.dispatch_grouped_gemm(a, b, routing, out=out), x, b, wide),
+        "dispatch": (lambda x, weights: moe.dispatch(x, ids, weights, **sizes), x, weights),
+        "dispatch_tokens": (
+            lambda x, weights, out: moe.dispatch_tokens(x, ids, weights, **sizes, out=out),
+            *(x, weights, world.empty(tuple(once.x.shape), x.dtype)),
+        ),
+        "combine_tokens": (lambda y: moe.combine_tokens(y, once), once.x),
+        "gather_routing": (lambda weights: moe.gather_routing(ids, weights, **sizes), weights),
+    }
+    for name, (call, *given) in calls.items():
+        for _ in range(2):
+            call(*given)
+        for i in range(len(given)):
+            wanted = [tensor.detach().requires_grad_(i == j) for j, tensor in enumerate(given)]
+            with raises(ValueError, f"^{name}: a tensor requires a gradient, which this function does not record"):
+                call(*wanted)
+            with torch.no_grad():
+                call(*wanted)
+
+
 def check_counts_of_rows_that_are_not_there(world: Any) -> None:
     """What lies beside the tensors of a grouped GEMM is neither read nor written."""
     del world

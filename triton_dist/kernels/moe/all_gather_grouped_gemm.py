@@ -34,8 +34,8 @@ import triton_dist.language as dl
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
-from triton_dist.kernels.gradients import made_again
-from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows, refuse_gradients
+from triton_dist.kernels.gradients import made_again, refuse_gradients
+from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -331,7 +331,7 @@ def gather_and_multiply(
     With ``swiglu`` columns of ``b`` are gates and as many others, and the result has half as many. With ``hopper``,
     ``whole_experts_hopper``, the warp-specialised kernel computes what it takes.
     """
-    refuse_gradients(function, a, b)
+    refuse_gradients(function, a, b, out)
     with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]

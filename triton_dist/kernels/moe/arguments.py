@@ -10,6 +10,7 @@ from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gradients import refuse_gradients
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
 from triton_dist.kernels.moe.rounds_plan import Plan, TokensPlan, plan_of
 from triton_dist.kernels.options import check_int, check_one_of
@@ -29,8 +30,6 @@ __all__ = [
     "has_many_tokens",
     "most_rows",
     "plan_of_rounds",
-    "records_gradients",
-    "refuse_gradients",
     "refuse_halves_of_rounds",
     "routing_of",
 ]
@@ -285,15 +284,6 @@ def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align
     return n_pes * max_tokens * top_k + local_experts * (align - 1)
 
 
-def refuse_gradients(function: str, *tensors: torch.Tensor | None) -> None:
-    """No gradient is lost in silence."""
-    if records_gradients(*tensors):
-        raise ValueError(
-            f"{function}: a tensor requires a gradient, which this function does not record: use"
-            " triton_dist.kernels.moe.functional, or call it under torch.no_grad()"
-        )
-
-
 def refuse_halves_of_rounds(function: str) -> None:
     """A send half that does not wait needs a slot for each token, and rounds use theirs again."""
     raise ValueError(
@@ -301,15 +291,6 @@ def refuse_halves_of_rounds(function: str) -> None:
         " fewer tokens than are sent, so that sending ends when peers receive. Leave out num_sms in dispatch_send,"
         " where sm_margin leaves SMs to other kernels"
     )
-
-
-def records_gradients(*tensors: torch.Tensor | None) -> bool:
-    """Whether one of the tensors wants a gradient, here and now."""
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                return True
-    return False
 
 
 def check_scales(function: str, x: torch.Tensor, scales: torch.Tensor | None) -> int:

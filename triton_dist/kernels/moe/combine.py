@@ -22,14 +22,12 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
-from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.gradients import made_again, records_gradients, refuse_gradients
 from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     ALGORITHMS,
     Routing,
     check_rows,
-    records_gradients,
-    refuse_gradients,
     refuse_halves_of_rounds,
 )
 from triton_dist.kernels.moe.combine_by_tma import combine_by_tma, plan_of_combine

@@ -35,14 +35,13 @@ import torch
 import triton
 
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.gradients import made_again, records_gradients
 from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     Routing,
     check_routing,
     has_many_tokens,
     plan_of_rounds,
-    records_gradients,
     refuse_halves_of_rounds,
 )
 from triton_dist.kernels.moe.between_hosts import ColumnRows, column_rows

@@ -24,9 +24,8 @@ import triton.language as tl
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.gradients import made_again, records_gradients, refuse_gradients
 from triton_dist.kernels.local_launches import launch_again
-from triton_dist.kernels.moe.arguments import records_gradients, refuse_gradients
 from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Nested, Part, Prepared, launch, steps

@@ -28,7 +28,7 @@ from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
 from triton_dist.kernels.gemm.small_m import stages_for
 from triton_dist.kernels.gemm.small_m_tile import Cut
-from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.gradients import made_again, refuse_gradients
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
 from triton_dist.kernels.new_tensors import NewTensors, like
@@ -199,6 +199,7 @@ def grouped_gemm(
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
+    refuse_gradients("grouped_gemm", a, b, out, a_scales, b_scales)
     if expected_rows is not None and (type(expected_rows) is not int or expected_rows < 0):
         raise ValueError(f"grouped_gemm: expected_rows must be an int, and at least 0, got {expected_rows!r}")
     known = current_world().own(LocalLaunches)

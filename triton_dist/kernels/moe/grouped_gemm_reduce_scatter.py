@@ -33,9 +33,9 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.gradients import made_again, refuse_gradients
 from triton_dist.kernels.moe.all_gather_grouped_gemm import groups_of, new_tensors, options_of, senders_of
-from triton_dist.kernels.moe.arguments import check_offsets, refuse_gradients
+from triton_dist.kernels.moe.arguments import check_offsets
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -307,7 +307,7 @@ def multiply_and_scatter(
 ) -> torch.Tensor:
     """:func:`grouped_gemm_reduce_scatter`; or, with ``whole``, of the rows of this PE's experts, as many as ``a`` has
     room for. With ``hopper``, ``whole_experts_hopper``, the warp-specialised kernel computes what it takes."""
-    refuse_gradients(function, a, b)
+    refuse_gradients(function, a, b, out)
     with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]

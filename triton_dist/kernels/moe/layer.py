@@ -18,7 +18,8 @@ from triton_dist.kernels import functional
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.operator import operator
-from triton_dist.kernels.moe.arguments import check_sizes, records_gradients
+from triton_dist.kernels.gradients import records_gradients
+from triton_dist.kernels.moe.arguments import check_sizes
 from triton_dist.kernels.moe.layer_steps import Steps, differentiable_steps, steps_of
 from triton_dist.kernels.moe.shared_tokens import check_grid, gather_tokens, own_choices, sum_gradients
 from triton_dist.kernels.options import check_bool

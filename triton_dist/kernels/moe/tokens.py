@@ -21,7 +21,7 @@ import torch
 
 from triton_dist.kernels.arguments import places_of
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.gradients import made_again
+from triton_dist.kernels.gradients import made_again, records_gradients, refuse_gradients
 from triton_dist.kernels.moe.arguments import (
     ALGORITHMS,
     ROWS,
@@ -29,8 +29,6 @@ from triton_dist.kernels.moe.arguments import (
     check_rows,
     check_scales,
     compared_of,
-    records_gradients,
-    refuse_gradients,
     routing_of,
 )
 from triton_dist.kernels.moe.combine import make_slots as make_slots_of_combine
@@ -160,7 +158,7 @@ def run(
     sizes = num_experts, max_tokens, capacity, buffer, num_sms, algorithm, with_ids, weights is None, scales is None
     signature = prepared.signature((function, *sizes, place_of(out)), *given)
     rest = prepared.details(signature)
-    if rest is not None and not records_gradients(x, weights):
+    if rest is not None and not records_gradients(x, weights, out):
         if weights is None:  # as routing_of does; only calls with ids read them
             weights = torch.ones(ids.shape if with_ids else 0, dtype=torch.float32, device=ids.device)
         result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids, new, out)
@@ -201,6 +199,7 @@ def _check_out(
     **others: torch.Tensor | None,
 ) -> None:  # fmt: skip
     """``out`` can be the rows of the result, to which peers store while ``x`` and ``others`` are read."""
+    refuse_gradients(function, out)
     check_rows(function, "out", out, (x.dtype,))
     shape = routing.capacity, x.shape[1]
     if tuple(out.shape) != shape or out.device != x.device:

@@ -62,7 +62,7 @@ def dispatch_grouped_gemm(
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
         algorithm: ``portable``, a kernel for any GPU; or ``hopper``, a warp-specialised one with TMA loads, where it
             takes the operands: Hopper GPUs, up to 8 PEs, 16-bit floats, ``b`` with contiguous columns. Sums and
-            roundings are the same. ``hopper`` has not run on a GPU yet.
+            roundings are the same.
 
     Returns:
         ``out``, the rows of this PE's experts, in the order of :func:`~triton_dist.kernels.moe.dispatch`: those of
