@@ -109,6 +109,19 @@ def check_hopper_tokens_to_results(world: Any) -> None:
                     verify_sums(world, chosen, found)
 
 
+def check_hopper_tokens_to_results_of_several_kinds(world: Any) -> None:
+    """Rows of one size in turn, with other scales and for other numbers of tokens, share slots of early tokens."""
+    out = world.empty((world.n_pes * 151, 256), FP8)
+    kinds = [{"n_scales": n_scales, "max_tokens": most} for n_scales, most in ((5, 151), (0, 90), (1, 151))]
+    with by_tma(TokensPlan(2, 2)) as comm:
+        for turn in range(8):
+            options: dict[str, Any] = {"top_k": 3, "local": 2, "dtype": FP8, "hidden": 256} | kinds[turn * turn % 3]
+            counts = [options["max_tokens"] - 40 * ((pe + turn) % 3) for pe in range(world.n_pes)]
+            chosen = case(world, counts, seed=turn, **options)
+            to = out[: world.n_pes * chosen.max_tokens]
+            verify(world, chosen, dispatched(world, chosen, num_sms=3, group=comm, out=to))
+
+
 def check_hopper_tokens_as_the_library_takes_them(world: Any) -> None:
     options: dict[str, Any] = {"top_k": 3, "hidden": 512, "max_tokens": 260}
     for lanes in (1, 3):

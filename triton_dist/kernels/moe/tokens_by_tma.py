@@ -71,6 +71,20 @@ class _Lanes(NamedTuple):
     rounds: torch.Tensor
 
 
+class _Early(NamedTuple):
+    """The memory of early tokens of dispatches to results, which may have headers of several kinds in turn.
+
+    Attributes:
+        slots: symmetric int32, [2, n_pes, programs, rounds, 8] rows. flags: symmetric int32 [n_pes, programs].
+        distances: int64 [n_pes], bytes from the flags to those of a peer. calls: int32 [programs], the last call.
+    """
+
+    slots: torch.Tensor
+    flags: torch.Tensor
+    distances: torch.Tensor
+    calls: torch.Tensor
+
+
 class _Headers(NamedTuple):
     """The memory of what goes beside rows.
 
@@ -145,12 +159,14 @@ def _flags_of_results(routing: Routing, header: int, buffer: int) -> torch.Tenso
     return symmetric_workspace(comm, name, comm.n_pes * lanes)
 
 
-def _slots_of_early(routing: Routing, lines: int, early: int, buffer: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Slots for so many early rounds of two calls, and their flags. *Collective* the first time."""
+def _early_tokens(routing: Routing, lines: int, early: int, buffer: int) -> _Early:
+    """The memory for so many early rounds. *Collective* the first time."""
     comm, lanes = routing.comm, routing.num_sms
     assert comm is not None
     name = f"moe early tokens by TMA: {lines} lines, {lanes} programs, {early} rounds, buffer {buffer}"
-    return slots_of_lanes(comm, name, lanes, BATCH * early * lines, 2)
+    slots, flags = slots_of_lanes(comm, name, lanes, BATCH * early * lines, 2)
+    memory = comm.own(RoundsMemory)
+    return _Early(slots, flags, memory.distances(flags), memory.rounds(f"{name}, calls", lanes))
 
 
 def _claims(routing: Routing, lines: int, early: int, buffer: int) -> torch.Tensor:
@@ -217,8 +233,7 @@ def move_directly(
     config = configuration(rings, routing, lines, given.n_scales, given.ids is not None, early=True)
     config = replace(config, sends=tables_of(routing).sends, unit=unit_for(lines * LINE_BYTES))
     flags = _flags_of_results(routing, config.header, buffer)
-    slots, early_flags = _slots_of_early(routing, lines, config.early, buffer)
-    distances = [comm.own(RoundsMemory).distances(of) for of in (flags, early_flags)]
+    distances, early = comm.own(RoundsMemory).distances(flags), _early_tokens(routing, lines, config.early, buffer)
     claims, headers = _claims(routing, lines, config.early, buffer), _headers(routing, config.header, buffer)
     beside = [*_words(given, memory), *_words(found, memory)]
     beside[0] = routing.ids
@@ -226,8 +241,8 @@ def move_directly(
     tensors = map_of(x, lines) if len(x) else result, result  # as in move_tokens
     return launch(
         moe_dispatch_tokens_directly, (routing.num_sms,), (*tensors, *beside, memory), *results,
-        *_maps_of_all(routing, slots, lines), routing.n_tokens, flags, distances[0], early_flags, distances[1], claims,
-        *headers, routing.capacity, comm.my_rank, config, num_warps=4, **launch_options(dependent=begins_early()),
+        *_maps_of_all(routing, early.slots, lines), routing.n_tokens, flags, distances, *early[1:], claims, *headers,
+        routing.capacity, comm.my_rank, config, num_warps=4, **launch_options(dependent=begins_early()),
     )  # fmt: skip
 
 
@@ -285,8 +300,8 @@ def make_slots(routing: Routing, row_bytes: int, n_scales: int) -> None:
     _headers(routing, header, 0)
     comm, early = routing.comm, early_rounds_for(*_sizes(routing, lines))
     assert comm is not None
-    for flags in (_flags_of_results(routing, header, 0), _slots_of_early(routing, lines, early, 0)[1]):
-        comm.own(RoundsMemory).distances(flags)
+    comm.own(RoundsMemory).distances(_flags_of_results(routing, header, 0))
+    _early_tokens(routing, lines, early, 0)
     _claims(routing, lines, early, 0)
 
 

@@ -13,9 +13,9 @@ rounds, which go to slots by their ids while tables are exchanged. A program has
   from which the last stores them to the result.
 
 A PE stores to a result when that PE has sent its tables, which is behind all that read the result in front of the call.
-Slots are double-buffered by call: a PE that sends call n + 2 has received the last flags of call n + 1 from every peer,
-which each sent in a kernel behind the one that had read the slots of call n. Four more warps move scales, ids and
-weights (``token_headers.py``).
+Slots are double-buffered by call, of a number of their own: a PE that sends call n + 2 has received the last flags of
+call n + 1 from every peer, which each sent in a kernel behind the one that had read the slots of call n. Four more
+warps move scales, ids and weights (``token_headers.py``).
 """
 
 from __future__ import annotations
@@ -146,12 +146,14 @@ def _store_early(slots, ids, route, ring, call, lane, lanes, CONFIG: gl.constexp
 
 
 @gluon.jit
-def _store(results, slots, ids, sends, route, ring, claims, stored, call, lane, lanes, CONFIG: gl.constexpr):
+def _store(
+    results, slots, ids, sends, route, ring, claims, stored, call, early_call, lane, lanes, CONFIG: gl.constexpr
+):  # fmt: skip
     """Store this PE's tokens: early ones to ``slots`` of the other PEs, others to ``results`` of the next PE first, and
     of this one last. Then wait until all that come to the result have arrived."""
     N: gl.constexpr = CONFIG.n_pes
     UNREAD: gl.constexpr = lag_of(CONFIG.sent) * N
-    stage, phase, number = _store_early(slots, ids, route, ring, call, lane, lanes, CONFIG)
+    stage, phase, number = _store_early(slots, ids, route, ring, early_call, lane, lanes, CONFIG)
     early, unit, token = number, 0, told(claims, 0)
     wait_for_previous()
     ahead = _rows_of(sends, route.me, token // BATCH, route.n_tokens, CONFIG)
@@ -230,8 +232,9 @@ def _take_early(out, route, ring, lane, lanes, CONFIG: gl.constexpr):
 @gluon.jit(do_not_specialize=["n_tokens", "me", "capacity"])
 def moe_dispatch_tokens_directly(
     x, out, ids, weights, scales, out_ids, out_weights, out_scales, memory, a, b, c, d, e, f, g, slots, of_a, of_b,
-    of_c, of_d, of_e, of_f, of_g, n_tokens, flags, distances, early_flags, early_distances, claim_words, calls,
-    headers, header_flags, header_distances, header_flag_distances, capacity, me, CONFIG: gl.constexpr,
+    of_c, of_d, of_e, of_f, of_g, n_tokens, flags, distances, early_flags, early_distances, early_calls,
+    claim_words, calls, headers, header_flags, header_distances, header_flag_distances, capacity, me,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Move the tokens of a dispatch.
 
@@ -241,7 +244,8 @@ def moe_dispatch_tokens_directly(
         slots, of_a, of_b, …: the same of slots for early tokens.
         memory: of the result, with its tables. flags, early_flags: symmetric int32 [n_pes, programs].
         distances, early_distances: int64 [n_pes], bytes from there to those of a peer.
-        claim_words: of :class:`Claims`. calls: int32 for each program, the last call.
+        early_calls: int32 for each program, the last call with such slots; calls: the last one with such headers.
+        claim_words: of :class:`Claims`.
         ids, weights, …, headers, …: of :class:`Headers`.
 
     ``x``, ``ids``, and the numbers of claims and calls are read while the kernel in front runs, which must be the one
@@ -260,23 +264,24 @@ def moe_dispatch_tokens_directly(
     )  # fmt: skip
     ring = make_ring(x, CONFIG.sent, CONFIG)
     found = make_ring(x, CONFIG.received, CONFIG)
-    stored = make_barriers(1)
+    stored, sends = make_barriers(1), memory + CONFIG.sends
     claims = make_claims(claim_words, lane, CONFIG)
-    call = gl.load(calls + lane) + 1
+    call, early = gl.load(calls + lane) + 1, gl.load(early_calls + lane) + 1
     gl.warp_specialize(
         [
             (move_headers, (of, route, call, lane, lanes, CONFIG)),
             (_load, (x, n_tokens, ring, claims, lane, lanes, CONFIG)),
             (
                 _store,
-                (results, to_slots, ids, memory + CONFIG.sends, route, ring, claims, stored, call, lane, lanes, CONFIG),
+                (results, to_slots, ids, sends, route, ring, claims, stored, call, early, lane, lanes, CONFIG),
             ),
-            (_signal, (early_flags, early_distances, me, stored, call, lane, lanes, CONFIG)),
-            (_load_early, (x, slots, early_flags, route, found, call, lane, lanes, CONFIG)),
+            (_signal, (early_flags, early_distances, me, stored, early, lane, lanes, CONFIG)),
+            (_load_early, (x, slots, early_flags, route, found, early, lane, lanes, CONFIG)),
             (_take_early, (out, route, found, lane, lanes, CONFIG)),
         ],
         [1, 1, 1, 1, 1],
         [64, 128, 64, 64, 64],
     )
     gl.store(calls + lane, call)
+    gl.store(early_calls + lane, early)
     close_claims(claims, n_tokens - _shared(n_tokens, lanes, CONFIG), lane, lanes, CONFIG)
