@@ -64,7 +64,7 @@ CALLS = {
     "exchanged": "kernels.all_to_all(triton_dist.empty(2, 8)[world.pe // 3], torch.ones(8), algorithm='push',"
     " group=group)",
     "sent": "kernels.broadcast(triton_dist.empty(2, 8)[world.pe // 3], algorithm='push', group=group)",
-    "product": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), triton_dist.empty(2, 4, 4)[world.pe // 3],"
+    "sums": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), triton_dist.empty(2, 4, 4)[world.pe // 3],"
     " algorithm='bulk_synchronous', group=group)",
     "scattered": "kernels.gemm_all_scatter(torch.ones(4, 2), torch.ones(2, 4),"
     " triton_dist.empty(2, 4, 4 * group_size)[world.pe // 3], group=group)",
@@ -116,7 +116,7 @@ with triton_dist.init() as world:
         "gathered": ("output from byte 0 of ", "output from byte 32 of "),
         "exchanged": ("output from byte 0 of ", "output from byte 32 of "),
         "sent": ("tensor from byte 0 of ", "tensor from byte 32 of "),
-        "product": ("out from byte 0 of ", "out from byte 64 of "),
+        "sums": ("out from byte 0 of ", "out from byte 64 of "),
         "scattered": ("out from byte 0 of ",),
         "tokens": ("out from byte 0 of ", "out from byte 32768 of "),
         "norm, rows": ("reduce_scatter_norm((7, 4)", "reduce_scatter_norm((8, 4)"),

@@ -136,12 +136,12 @@ def check_gradients_that_nothing_would_record(world: Any) -> None:
     sizes: dict[str, Any] = {"num_experts": world.n_pes, "max_tokens": TOKENS}
     rows, routing = moe.dispatch(x, ids, weights, **sizes), moe.gather_routing(ids, weights, **sizes)
     once = moe.dispatch_tokens(x, ids, weights, **sizes)
-    b, products = torch.ones(1, x.shape[1], 8), torch.empty(rows.x.shape[0], 8)
+    b, narrow = torch.ones(1, x.shape[1], 8), torch.empty(rows.x.shape[0], 8)
     wide = torch.empty(routing.rows, 8)
     calls: dict[str, tuple[Any, ...]] = {
         "grouped_gemm": (
             lambda a, b, out: moe.grouped_gemm(a, b, rows.offsets, rows.counts, out=out),
-            *(rows.x, b, products),
+            *(rows.x, b, narrow),
         ),
         "all_gather_grouped_gemm": (
             lambda a, b, out: moe.all_gather_grouped_gemm(a, b, routing, out=out),

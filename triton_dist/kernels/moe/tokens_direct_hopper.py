@@ -210,9 +210,7 @@ def _load_early(x, slots, flags, route, ring, call, lane, lanes, CONFIG: gl.cons
         slot = _slot_of(call, source, lane, lanes, CONFIG)
         for i in range(_early(tokens_of(route, source), lanes, CONFIG)):
             bits = comes_of(route, source, i * lanes + lane, CONFIG) & 255
-            stage, phase = fill_batch(
-                slots, slot + i * BATCH, bits, ring, stage, phase, CONFIG.received, CONFIG
-            )  # fmt: skip
+            stage, phase = fill_batch(slots, slot + i * BATCH, bits, ring, stage, phase, CONFIG.received, CONFIG)
 
 
 @gluon.jit
