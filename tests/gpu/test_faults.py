@@ -24,7 +24,9 @@ GPU = {"TRITON_DIST_WORLD": "gpu"}
         ("interrupt", r"PE 1 was interrupted \(Ctrl-C\)"),
     ],
 )
-@pytest.mark.parametrize("ways", ["kernel barrier empty", "barrier finalize exit"])
+@pytest.mark.parametrize(
+    "ways", ["kernel barrier empty", "barrier finalize exit", "tokens", "all_reduce", "gemm_all_reduce"]
+)
 def test_lost(how: str, said: str, ways: str) -> None:
     n_pes = min(4, torch.cuda.device_count())
     result = launch([ROOT / "tests/gpu/worker_lost.py", how, "1", *ways.split()], n_pes, env=GPU, timeout=90)

@@ -1,6 +1,6 @@
 """Groups and communicators of the kernel library: one PE's part.
 
-    torchrun --nproc-per-node 2 tests/gpu/worker_groups.py            # 4 PEs have more groups
+    torchrun --nproc-per-node 2 tests/gpu/worker_groups.py            # 4 PEs have more groups, also on 2 GPUs
     torchrun --nproc-per-node 2 tests/gpu/worker_groups.py shapes     # must end with an error that names both shapes
 
 Without GPUs (TRITON_DIST_WORLD=cpu) the checks that need streams are left out.
@@ -130,6 +130,8 @@ def gemms_of(world: World, name: str, group: Any) -> None:
         for algorithm in algorithms:
             if world.kind == "cpu" and algorithm in ("ring", "direct", "copy_engine", "push", "warp_specialized"):
                 continue
+            if world.shares_gpu and (function, algorithm) == ("all_gather_gemm", "copy_engine"):
+                continue  # refused there
             for _ in range(2):
                 found = run(algorithm).float()
                 close = (found - expected).abs() <= expected.abs() / 64 + 1  # partial sums are rounded to bfloat16

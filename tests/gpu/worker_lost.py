@@ -3,7 +3,8 @@
     worker_lost.py HOW WHO [WAIT…]
 
 HOW: kill, segfault, exit, raise, interrupt. WHO: the PE that ends. WAIT: what the others do, in turn: kernel (a kernel
-waits for a signal, and the host for the kernel), barrier, finalize, empty, torch (in a stream of the host), python.
+waits for a signal, and the host for the kernel), barrier, finalize, empty, exit, python; or a call of the kernel
+library in which the PE that ends does not take part: tokens, all_reduce, gemm_all_reduce.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 import triton
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist import kernels
+from triton_dist.kernels import moe
 
 
 @triton.jit
@@ -39,8 +43,30 @@ def end(how: str) -> None:
     raise ValueError("no good")
 
 
+def library_calls(world: triton_dist.World) -> dict[str, Callable[[], object]]:
+    device, n = world.device, world.n_pes
+    x = torch.ones(64, 1024, dtype=torch.bfloat16, device=device)
+    w = torch.ones(1024, 1024, dtype=torch.bfloat16, device=device)
+    ids = (torch.arange(64 * 2, device=device) % n).view(64, 2)  # each token goes to several PEs
+    options = {"num_experts": n, "max_tokens": 64, "num_sms": 4}
+    result = world.empty((n * 64, 1024), torch.bfloat16)
+
+    def tokens() -> None:
+        found = moe.dispatch_tokens(x, ids, torch.ones(64, 2, device=device), **options, out=result)
+        moe.combine_tokens(found.x, found)
+
+    return {
+        "tokens": tokens,
+        "all_reduce": lambda: kernels.all_reduce(x.clone()),
+        "gemm_all_reduce": lambda: kernels.gemm_all_reduce(x, w),
+    }
+
+
 def wait(world: triton_dist.World, way: str, flag: torch.Tensor) -> None:
-    if way == "kernel":
+    if way in calls:
+        calls[way]()
+        flag.cpu()
+    elif way == "kernel":
         wait_for_one[(1,)](flag)
         flag.cpu()
     elif way == "barrier":
@@ -58,6 +84,10 @@ def wait(world: triton_dist.World, way: str, flag: torch.Tensor) -> None:
 how, who, ways = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 world = triton_dist.init()
 flag = triton_dist.zeros(1, dtype=torch.int64)
+calls = library_calls(world)
+for way in ways:
+    if way in calls:
+        calls[way]()  # makes its workspace, and compiles
 if world.kind == "gpu":
     wait_for_one.warmup(flag, grid=(1,))  # so that only waiting is left to do
 triton_dist.barrier_all()

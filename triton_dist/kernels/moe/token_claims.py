@@ -16,6 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper.flags import uniform
 from triton_dist.kernels.moe.token_ring import lag_of, make_barriers
+from triton_dist.kernels.moe.token_tables import in_lanes, word_of
 
 __all__ = ["Claims", "claim", "claimed", "close_claims", "make_claims", "tell", "told"]
 
@@ -40,11 +41,6 @@ class Claims(NamedTuple):
     known: Any
 
 
-@gluon.constexpr_function
-def _lanes(num_warps):
-    return gl.BlockedLayout([1], [32], [int(num_warps)], [0])
-
-
 @gluon.jit
 def make_claims(words, lane, CONFIG: gl.constexpr):
     in_ring: gl.constexpr = CONFIG.sent + lag_of(CONFIG.sent)
@@ -63,7 +59,7 @@ def close_claims(claims, n_tokens, lane, lanes, CONFIG: gl.constexpr):
 @gluon.jit
 def claim(claims):
     """Claim a unit. The calling warp goes on until it asks which one it is: :func:`claimed`."""
-    lanes = gl.arange(0, 32, _lanes(gl.num_warps()))
+    lanes = gl.arange(0, 32, in_lanes(gl.num_warps()))
     one = gl.zeros([32], gl.int32, lanes.type.layout) + 1
     # Of one address for all lanes the compiler would hand the sum out to all of them at once, and wait for it.
     return gl.atomic_add(claims.words + lanes, one, mask=lanes == 0, sem="relaxed", scope="gpu")
@@ -72,15 +68,14 @@ def claim(claims):
 @gluon.jit
 def claimed(claims, unit, CONFIG: gl.constexpr):
     """The first token of a unit, of those that are shared out."""
-    lanes = gl.arange(0, 32, unit.type.layout)
-    return (uniform(gl.sum(gl.where(lanes == 0, unit, 0), 0)) - claims.base) * CONFIG.unit
+    return (word_of(unit, 0) - claims.base) * CONFIG.unit
 
 
 @gluon.jit
 def tell(claims, number, token):
     """Tell the first token of this program's next unit, the one with this ``number``, or one behind the last token."""
     place = gl.to_tensor(number) & (_DEPTH - 1)
-    one: gl.constexpr = _lanes(gl.num_warps())
+    one: gl.constexpr = in_lanes(gl.num_warps())
     claims.tokens.index(place).store(gl.zeros([1], gl.int32, one) + token)
     gl.barrier()
     mbarrier.arrive(claims.known.index(place))
@@ -91,5 +86,5 @@ def told(claims, number):
     """What is told of the unit with this ``number``."""
     place = gl.to_tensor(number) & (_DEPTH - 1)
     mbarrier.wait(claims.known.index(place), gl.to_tensor(number) // _DEPTH & 1)
-    one: gl.constexpr = _lanes(gl.num_warps())
+    one: gl.constexpr = in_lanes(gl.num_warps())
     return uniform(gl.sum(claims.tokens.index(place).load(one), 0))

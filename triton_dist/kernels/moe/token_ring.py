@@ -26,11 +26,9 @@ __all__ = [
     "TokensConfig",
     "anywhere",
     "comes_of",
-    "comes_of_others",
     "done_round",
     "fill",
     "fill_batch",
-    "goes_of",
     "lag_of",
     "let_fill",
     "make_barriers",
@@ -120,12 +118,13 @@ class Route(NamedTuple):
 
     Attributes:
         me: rank of this PE. n_tokens: of this PE.
-        tokens_of, comes: int32, goes: int64, as of ``token_batches.py``.
+        memory: int32, of a dispatch's result. tokens_of, comes: int32, goes: int64, its tables (``token_batches.py``).
         flags: symmetric int32 [n_pes, lanes]. distances: int64 [n_pes], bytes from there to a peer's.
     """
 
     me: Any
     n_tokens: Any
+    memory: Any
     tokens_of: Any
     goes: Any
     comes: Any
@@ -263,7 +262,7 @@ def done_round(done, i, CONFIG: gl.constexpr):
 def route_of(me, n_tokens, memory, flags, distances, CONFIG: gl.constexpr):
     """The route by the tables in the memory of a dispatch."""
     goes = (memory + CONFIG.tables[2]).to(gl.int64).to(gl.pointer_type(gl.int64))
-    return Route(me, n_tokens, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances)
+    return Route(me, n_tokens, memory, memory + CONFIG.tables[0], goes, memory + CONFIG.tables[3], flags, distances)
 
 
 @gluon.jit
@@ -285,12 +284,6 @@ def rounds_of(route, lanes, CONFIG: gl.constexpr):
 def rounds_for(n_tokens, lanes):
     """How many rounds a PE with so many tokens makes for itself."""
     return gl.maximum(gl.cdiv(gl.cdiv(n_tokens, BATCH), lanes), 1)
-
-
-@gluon.jit
-def goes_of(route, batch):
-    """Where the tokens of a batch of this PE go: a byte of bits for each rank."""
-    return gl.load(route.goes + batch, mask=batch * BATCH < route.n_tokens, other=0)
 
 
 @gluon.jit
@@ -316,17 +309,6 @@ def comes_of(route, source, batch, CONFIG: gl.constexpr):
     """The row and the bits of a batch of a source; 0 behind the last one."""
     there = batch * BATCH < tokens_of(route, source)
     return gl.load(route.comes + source * CONFIG.batches + batch, mask=there, other=0)
-
-
-@gluon.jit
-def comes_of_others(route, batch, STEP: gl.constexpr, CONFIG: gl.constexpr):
-    """:func:`comes_of` of every other rank: with a ``STEP`` of 1 from the next one on, of -1 from the one before on."""
-    N: gl.constexpr = CONFIG.n_pes
-    found = ()
-    for distance in gl.static_range(1, N):
-        rank = (route.me + STEP * distance + N) % N
-        found = found + (comes_of(route, rank, batch, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
-    return found
 
 
 @gluon.jit

@@ -41,11 +41,8 @@ from triton_dist.kernels.moe.token_pacing import issue_interval
 from triton_dist.kernels.moe.token_ring import (
     BATCH,
     LATE,
-    comes_of,
-    comes_of_others,
     done_round,
     fill,
-    goes_of,
     make_barriers,
     make_ring,
     ones,
@@ -57,6 +54,7 @@ from triton_dist.kernels.moe.token_ring import (
     stored_round,
     wait_round,
 )
+from triton_dist.kernels.moe.token_tables import batch_of, goes_of, table_of_others, table_of_own, word_of
 
 __all__ = ["moe_combine_tokens_by_tma"]
 
@@ -72,10 +70,13 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
     """
     N: gl.constexpr = CONFIG.n_pes
     stage, phase = 0, 0
-    ahead = comes_of_others(route, lane, 1, CONFIG)
+    table = table_of_others(route, 1, CONFIG)
+    ahead = batch_of(table, lane)
     for i in range(rounds):
-        come = ahead
-        ahead = comes_of_others(route, (i + 1) * lanes + lane, 1, CONFIG)
+        come = ()
+        for other in gl.static_range(N - 1):
+            come = come + (word_of(ahead, other),)  # type: ignore[assignment]  # noqa: RUF005
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         for j in range(BATCH):
             for distance in gl.static_range(1, N):
                 bits = come[distance - 1] & 255
@@ -93,10 +94,13 @@ def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lan
     interval, due = 0, 0
     if CONFIG.row_time > 0:
         interval, due = issue_interval(route, lane, lanes, CONFIG), nanoseconds()
-    ahead = comes_of_others(route, lane, 1, CONFIG)
+    table = table_of_others(route, 1, CONFIG)
+    ahead = batch_of(table, lane)
     for i in range(rounds):
-        come = ahead
-        ahead = comes_of_others(route, (i + 1) * lanes + lane, 1, CONFIG)
+        come = ()
+        for other in gl.static_range(N - 1):
+            come = come + (word_of(ahead, other),)  # type: ignore[assignment]  # noqa: RUF005
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
         slot = slot_of(first + i, route.me, lanes, lane, CONFIG)
@@ -138,12 +142,11 @@ def _load_received(y, slots, route, ring, acquired, first, rounds, lane, lanes, 
     """Load what is added up of each token: the row that stays, then those that peers have sent, by rank."""
     N: gl.constexpr = CONFIG.n_pes
     stage, phase, newest = 0, 0, first - 1
-    ahead = goes_of(route, lane)
-    own = comes_of(route, route.me, lane, CONFIG) >> 8
+    table = table_of_own(route, CONFIG)
+    ahead = batch_of(table, lane)
     for i in range(rounds):
-        goes, row = ahead, own
-        ahead = goes_of(route, (i + 1) * lanes + lane)
-        own = comes_of(route, route.me, (i + 1) * lanes + lane, CONFIG) >> 8
+        goes, row = goes_of(ahead, CONFIG), word_of(ahead, 0) >> 8
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         for j in range(BATCH):
             of = goes >> j
             if (of >> (8 * route.me)) & 1 != 0:
@@ -206,10 +209,11 @@ def _add(out, route, ring, acquired, received, rounds, lane, lanes, TEAM: gl.con
     lines = gl.arange(0, LINES, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :, None]
     column = gl.arange(0, LINE, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, None, :]
     stage, phase = 0, 0
-    ahead = goes_of(route, lane)
+    table = table_of_own(route, CONFIG)
+    ahead = batch_of(table, lane)
     for i in range(rounds):
-        goes = ahead
-        ahead = goes_of(route, (i + 1) * lanes + lane)
+        goes = goes_of(ahead, CONFIG)
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         token = (i * lanes + lane) * BATCH
         length = gl.maximum(gl.minimum(route.n_tokens - token, BATCH), 0)
         for pair in range(gl.cdiv(length, TEAMS)):

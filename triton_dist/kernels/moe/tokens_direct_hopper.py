@@ -56,6 +56,7 @@ from triton_dist.kernels.moe.token_ring import (
     tokens_of,
     wait_round,
 )
+from triton_dist.kernels.moe.token_tables import batch_of, table_of_sends, word_of
 
 __all__ = ["moe_dispatch_tokens_directly"]
 
@@ -87,19 +88,6 @@ def _load_tokens(x, begin, end, ring, stage, phase, CONFIG: gl.constexpr):
     for token in range(begin, end):
         stage, phase = fill(x, token, ring, stage, phase, CONFIG.sent, CONFIG)
     return stage, phase
-
-
-@gluon.jit
-def _rows_of(sends, me, batch, n_tokens, CONFIG: gl.constexpr):
-    """Where a batch of this PE goes on every PE, from the next one on, this one last: its first row there, times 256,
-    plus the bits of the tokens that go there; 0 behind the last batch."""
-    N: gl.constexpr = CONFIG.n_pes
-    found = ()
-    for distance in gl.static_range(1, N + 1):
-        rank = (me + distance) % N
-        word = gl.load(sends + rank * CONFIG.batches + batch, mask=batch * BATCH < n_tokens, other=0)
-        found = found + (word,)  # type: ignore[assignment]  # noqa: RUF005
-    return found
 
 
 @gluon.jit
@@ -147,7 +135,7 @@ def _store_early(slots, ids, route, ring, call, lane, lanes, CONFIG: gl.constexp
 
 @gluon.jit
 def _store(
-    results, slots, ids, sends, route, ring, claims, stored, call, early_call, lane, lanes, CONFIG: gl.constexpr
+    results, slots, ids, route, ring, claims, stored, call, early_call, lane, lanes, CONFIG: gl.constexpr
 ):  # fmt: skip
     """Store this PE's tokens: early ones to ``slots`` of the other PEs, others to ``results`` of the next PE first, and
     of this one last. Then wait until all that come to the result have arrived."""
@@ -156,18 +144,21 @@ def _store(
     stage, phase, number = _store_early(slots, ids, route, ring, early_call, lane, lanes, CONFIG)
     early, unit, token = number, 0, told(claims, 0)
     wait_for_previous()
-    ahead = _rows_of(sends, route.me, token // BATCH, route.n_tokens, CONFIG)
+    table = table_of_sends(route, CONFIG)
+    ahead = batch_of(table, token // BATCH)
     while token < route.n_tokens:
         unit += 1
-        here, following = ahead, told(claims, unit)
-        ahead = _rows_of(sends, route.me, following // BATCH, route.n_tokens, CONFIG)
+        goes, following = (), told(claims, unit)
+        for distance in gl.static_range(N):
+            goes = goes + (word_of(ahead, distance),)  # type: ignore[assignment]  # noqa: RUF005
+        ahead = batch_of(table, following // BATCH)
         first = token % BATCH
         for j in range(first, first + gl.minimum(route.n_tokens - token, CONFIG.unit)):
             mbarrier.wait(ring.full.index(stage), phase)
             for distance in gl.static_range(1, N + 1):
-                bits = here[distance - 1] & 255
+                bits = goes[distance - 1] & 255
                 if (bits >> j) & 1 != 0:
-                    row = (here[distance - 1] >> 8) + ones(bits & ((1 << j) - 1))
+                    row = (goes[distance - 1] >> 8) + ones(bits & ((1 << j) - 1))
                     tma.async_store(results[distance - 1], [row, 0, 0], ring.rows.index(stage))
                 else:  # every token has as many groups
                     store_nothing()
@@ -262,7 +253,7 @@ def moe_dispatch_tokens_directly(
     )  # fmt: skip
     ring = make_ring(x, CONFIG.sent, CONFIG)
     found = make_ring(x, CONFIG.received, CONFIG)
-    stored, sends = make_barriers(1), memory + CONFIG.sends
+    stored = make_barriers(1)
     claims = make_claims(claim_words, lane, CONFIG)
     call, early = gl.load(calls + lane) + 1, gl.load(early_calls + lane) + 1
     gl.warp_specialize(
@@ -271,7 +262,7 @@ def moe_dispatch_tokens_directly(
             (_load, (x, n_tokens, ring, claims, lane, lanes, CONFIG)),
             (
                 _store,
-                (results, to_slots, ids, sends, route, ring, claims, stored, call, early, lane, lanes, CONFIG),
+                (results, to_slots, ids, route, ring, claims, stored, call, early, lane, lanes, CONFIG),
             ),
             (_signal, (early_flags, early_distances, me, stored, early, lane, lanes, CONFIG)),
             (_load_early, (x, slots, early_flags, route, found, early, lane, lanes, CONFIG)),

@@ -37,10 +37,8 @@ from triton_dist.kernels.moe.token_ring import (
     LATE,
     anywhere,
     comes_of,
-    comes_of_others,
     done_round,
     fill_batch,
-    goes_of,
     lag_of,
     let_fill,
     make_barriers,
@@ -53,6 +51,14 @@ from triton_dist.kernels.moe.token_ring import (
     store_rows,
     stored_round,
     wait_round,
+)
+from triton_dist.kernels.moe.token_tables import (
+    batch_of,
+    goes_of,
+    in_lanes,
+    table_of_others,
+    table_of_own,
+    word_of,
 )
 
 __all__ = ["moe_dispatch_tokens_by_tma"]
@@ -76,10 +82,11 @@ def _load_own(x, ids, route, ring, lane, lanes, CONFIG: gl.constexpr):
             next_ids = ids_of(ids, route, (i + 1) * lanes + lane, CONFIG)
             stage, phase = fill_batch(x, (i * lanes + lane) * BATCH, bits, ring, stage, phase, CONFIG.sent, CONFIG)
     wait_for_previous()
-    ahead = goes_of(route, early * lanes + lane)
+    table = table_of_own(route, CONFIG)
+    ahead = batch_of(table, early * lanes + lane)
     for i in range(early, rounds_for(route.n_tokens, lanes)):
-        bits = anywhere(ahead, CONFIG)
-        ahead = goes_of(route, (i + 1) * lanes + lane)
+        bits = anywhere(goes_of(ahead, CONFIG), CONFIG)
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         stage, phase = fill_batch(x, (i * lanes + lane) * BATCH, bits, ring, stage, phase, CONFIG.sent, CONFIG)
 
 
@@ -93,20 +100,20 @@ def _store_own(out, peers, ids, route, ring, received, stored, newest, first, la
     GROUPS: gl.constexpr = LATE * N
     stage, phase, number = 0, 0, 0
     me, early, own = route.me, _early(route, lanes, CONFIG), rounds_for(route.n_tokens, lanes)
-    ahead, stay = gl.to_tensor(0).to(gl.int64), gl.to_tensor(0)
+    table, ahead = table_of_own(route, CONFIG), gl.zeros([32], gl.int32, in_lanes(gl.num_warps()))
     if CONFIG.early == 0:
-        ahead, stay = goes_of(route, lane), comes_of(route, me, lane, CONFIG)
+        ahead = batch_of(table, lane)
     else:
         next_ids = ids_of(ids, route, lane, CONFIG)
     for i in range(own):
-        goes, row = ahead, stay >> 8
+        goes, row = goes_of(ahead, CONFIG), word_of(ahead, 0) >> 8
         batch = (i + 1) * lanes + lane
         if CONFIG.early > 0:
             if i < early:
                 goes = goes_to_others(next_ids, me, CONFIG)
             next_ids = ids_of(ids, route, gl.where(i + 1 < early, batch, CONFIG.max_tokens), CONFIG)
         if i >= early:
-            ahead, stay = goes_of(route, batch), comes_of(route, me, batch, CONFIG)
+            ahead = batch_of(table, batch)
         bits = anywhere(goes, CONFIG)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)
@@ -136,7 +143,7 @@ def _store_own(out, peers, ids, route, ring, received, stored, newest, first, la
                 stored_round(stored, newest, first, i - 1, CONFIG)
         if i + 1 == early:
             wait_for_previous()
-            ahead, stay = goes_of(route, batch), comes_of(route, me, batch, CONFIG)
+            ahead = batch_of(table, batch)
     stores_complete()
     stored_round(stored, newest, first, own - 1, CONFIG)
     for i in range(own, rounds_of(route, lanes, CONFIG)):
@@ -170,10 +177,11 @@ def _load_received(x, slots, route, ring, acquired, first, lane, lanes, CONFIG: 
     newest = ()  # round that each source is known to have sent
     for _ in gl.static_range(1, N):
         newest = newest + (first - 1,)  # type: ignore[assignment]  # noqa: RUF005
-    ahead = comes_of_others(route, lane, -1, CONFIG)
+    table = table_of_others(route, -1, CONFIG)
+    ahead = batch_of(table, lane)
     for i in range(rounds_of(route, lanes, CONFIG)):
         come, known = ahead, newest
-        ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         newest = ()
         for distance in gl.static_range(1, N):
             source = (route.me - distance + N) % N
@@ -183,7 +191,7 @@ def _load_received(x, slots, route, ring, acquired, first, lane, lanes, CONFIG: 
                 fence_async_proxy()
             newest = newest + (sent,)  # type: ignore[assignment]  # noqa: RUF005
             slot = slot_of(first + i, source, lanes, lane, CONFIG)
-            bits = come[distance - 1] & 255
+            bits = word_of(come, distance - 1) & 255
             stage, phase = fill_batch(slots, slot, bits, ring, stage, phase, CONFIG.received, CONFIG)
         done_round(acquired, i, CONFIG)
 
@@ -197,12 +205,13 @@ def _store_received(out, route, ring, acquired, received, lane, lanes, CONFIG: g
     for i in range(_early(route, lanes, CONFIG)):
         stay = comes_of(route, route.me, i * lanes + lane, CONFIG)
         stage, phase, number = store_rows(out, stay, ring, stage, phase, number, CONFIG)
-    ahead = comes_of_others(route, lane, -1, CONFIG)
+    table = table_of_others(route, -1, CONFIG)
+    ahead = batch_of(table, lane)
     for i in range(rounds_of(route, lanes, CONFIG)):
         come = ahead
-        ahead = comes_of_others(route, (i + 1) * lanes + lane, -1, CONFIG)
+        ahead = batch_of(table, (i + 1) * lanes + lane)
         for distance in gl.static_range(1, N):
-            stage, phase, number = store_rows(out, come[distance - 1], ring, stage, phase, number, CONFIG)
+            stage, phase, number = store_rows(out, word_of(come, distance - 1), ring, stage, phase, number, CONFIG)
         # All that came in this round is in the ring, and its flags are acquired, also if nothing came.
         wait_round(acquired, i, CONFIG)
         done_round(received, i, CONFIG)
