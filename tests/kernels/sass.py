@@ -11,7 +11,7 @@ from pathlib import Path
 import triton
 from ptx import ptxas_report
 
-__all__ = ["ptx_that_fits", "registers_by_limit", "signals_all", "takes_uniform_numbers"]
+__all__ = ["ptx_that_fits", "registers_by_limit", "signals_all", "takes_uniform_numbers", "words_waited_for"]
 
 SHARED = 227 << 10
 """Shared memory of a program, in bytes."""
@@ -37,6 +37,26 @@ def takes_uniform_numbers(folder: Path, case: str) -> bool:
     moves = [line for line in _listing(folder / f"{case}.cubin") if re.search(r"UTMA(LD|ST)G", line)]
     assert moves, case
     return not any("@" in line for line in moves)
+
+
+def words_waited_for(folder: Path, case: str) -> int:
+    """How many words of memory a register of the warp takes in a loop, and is the first to ask for: an instruction that
+    does so waits for the word, so none of these is loaded ahead (docs/decisions/0129)."""
+    LOOP, NEAR = 500, 40  # lines: of a loop over batches at most, and between a load and who waits for it
+    lines = _listing(folder / f"{case}.cubin")
+    labels = {found[1]: at for at, line in enumerate(lines) if (found := re.fullmatch(r"(\S+):\s*", line))}
+    jumps = [
+        (labels[found[1]], at)
+        for at, line in enumerate(lines)
+        if (found := re.search(r"BRA[^`]*`\(([^)]*)\)", line)) and labels[found[1]] < at
+    ]
+    count = 0
+    for at, line in enumerate(lines):
+        loaded = re.search(r"LDG\S* (R\d+),", line)
+        if loaded and any(begin <= at <= end < begin + LOOP for begin, end in jumps):
+            asks = (other for other in lines[at + 1 : at + NEAR] if re.search(rf"\b{loaded[1]}\b", other))
+            count += bool(re.search(r" (R2UR|REDUX)", next(asks, "")))
+    return count
 
 
 def _listing(cubin: Path) -> list[str]:

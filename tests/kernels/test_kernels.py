@@ -27,6 +27,7 @@ RUNS = {
     "hopper_gemms.py": (2, 3),
     "hopper_rounds.py": (2, 3),
     "hopper_tokens.py": (2, 3),
+    "hopper_tokens_of_many_pes.py": (5,),
     "hopper_layers.py": (2, 3),
     "uneven.py": (2, 3, 4),
     "uneven_norms.py": (2, 3, 4),

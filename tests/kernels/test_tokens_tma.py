@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ptx import made_by, ptxas_report
-from sass import ptx_that_fits, signals_all, takes_uniform_numbers
+from sass import ptx_that_fits, signals_all, takes_uniform_numbers, words_waited_for
 
 COMPILE = Path(__file__).with_name("tokens_ptx.py")
 
@@ -32,6 +32,7 @@ def test_it_moves_tokens_by_tma_and_does_not_spill(
     for case in cases:
         ptx = ptx_that_fits(tmp_path, case)
         assert takes_uniform_numbers(tmp_path, case), case
+        assert words_waited_for(tmp_path, case) <= 1, case  # that of early rounds
         assert "cp.async.bulk.tensor.3d.shared" in ptx and "cp.async.bulk.tensor.3d.global" in ptx
         # It begins early. By a handle it reads nothing before the end of the kernel in front; else only numbers do not
         # wait, and what sends early rounds: every group of warps waits before it reads the tables.
@@ -51,11 +52,14 @@ def test_it_moves_tokens_by_tma_and_does_not_spill(
         # To results: loads wait for no table; a release of early rounds, and one in the end.
         direct = ptx_that_fits(tmp_path, f"direct-{case}")
         assert takes_uniform_numbers(tmp_path, f"direct-{case}"), case
+        if case.split("-")[2] == "2":  # of more PEs the compiler unrolls the loops of early rounds
+            assert words_waited_for(tmp_path, f"direct-{case}") <= 2, case
         assert direct.count("griddepcontrol.wait") == 4 and "cp.async.bulk.wait_group 0" in direct
         assert signals_all(direct) and "ld.global.sys.acquire" in direct and "atom.global.gpu.relaxed.add" in direct
         if int(case.split("-")[0]) > 16384:
             continue
         combine = ptx_that_fits(tmp_path, f"combine-{case}")
+        assert words_waited_for(tmp_path, f"combine-{case}") == 0, case
         # What is read of shared memory has come to registers before TMA may overwrite it.
         assert combine.count("fence.proxy.async.shared::cta") >= 2 and "st.global.v4.b32" in combine
         # It reads the time at its beginning and in front of rows, if stores are throttled; those of small rows are not.
