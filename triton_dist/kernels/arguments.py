@@ -16,6 +16,7 @@ from triton_dist.world.current import current_world
 
 __all__ = [
     "REDUCIBLE",
+    "begin_in_words",
     "by_hosts",
     "check_algorithm",
     "check_begins",
@@ -149,6 +150,12 @@ def in_words(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor, or a copy, that begins at a multiple of 4 bytes, where :func:`words` begin. A view need not,
     as of a flat buffer, or the gradient of a ``cat``."""
     return tensor if tensor.data_ptr() % 4 == 0 else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def begin_in_words(part_bytes: int, *tensors: torch.Tensor) -> bool:
+    """Whether the tensors begin where :func:`words` of such parts do."""
+    size = word_bytes(part_bytes)
+    return all(tensor.data_ptr() % size == 0 for tensor in tensors)
 
 
 def check_begins(function: str, part_bytes: int, *tensors: torch.Tensor) -> None:

@@ -6,7 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -365,27 +364,67 @@ def check_mistakes(world: Any) -> None:
         kernels.broadcast(symmetric, n)
     with raises(TypeError, "tensor must be a torch.Tensor, got list"):
         kernels.all_reduce([1.0])
-    with raises(ValueError, "multiple of 4 bytes"):
-        kernels.all_gather(torch.zeros(8 * n, dtype=torch.uint8), torch.zeros(9, dtype=torch.uint8)[1:])
     with raises(ValueError, "too many for algorithm low_latency"):
         kernels.broadcast(big, algorithm="low_latency")
 
 
-def check_views_between_words_on_one_pe(world: Any) -> None:
-    """What one PE refuses it has not begun: its next call meets those of the others."""
-    n = world.n_pes
-    x, out = torch.ones(8 * n, dtype=torch.bfloat16), torch.zeros(8 * n, dtype=torch.bfloat16)
-    view = torch.ones(8 * n + 1, dtype=torch.bfloat16)[1:]
-    calls = [
-        partial(lambda name, source: kernels.all_reduce(source, out=out, algorithm=name), name)
-        for name in ("one_shot", "two_shot")
-    ]
-    calls.append(lambda source: kernels.reduce_scatter(out[:8], source, algorithm="low_latency"))
-    for call in calls:
-        if world.pe == 0:
-            with raises(ValueError, "not a multiple of 4 bytes"):
-                call(view)
-        assert (call(x) == n).all()
+def view_of(flat: torch.Tensor, begin: int, values: torch.Tensor) -> torch.Tensor:
+    """A view from an element on, with these values; others are 77."""
+    flat.fill_(77)
+    return flat[begin : begin + len(values)].copy_(values)
+
+
+def check_views_that_begin_anywhere(world: Any) -> None:
+    """Views of flat buffers, which need not begin at a multiple of 4 bytes: each PE's at another place, or at the same
+    place of a symmetric buffer, where algorithms take it that store to peers."""
+    n, me = world.n_pes, world.pe
+    anywhere = {
+        "all_gather": ("low_latency", "two_level", "auto"),
+        "reduce_scatter": ("low_latency", "exchange", "push", "auto"),
+        "all_reduce": ("one_shot", "two_shot", "exchange", "two_level", "auto"),
+        "all_to_all": ("low_latency", "auto"),
+        "broadcast": ("low_latency", "two_level", "auto"),
+    }
+    by_stores = {
+        "all_gather": ("push", "copy_engine"),
+        "all_reduce": ("push", "direct"),
+        "all_to_all": ("push", "copy_engine"),
+        "broadcast": ("push", "scatter"),
+    }
+    for dtype in (torch.bfloat16, torch.uint8):
+        own, flat = (torch.empty(64 * n + 8, dtype=dtype) for _ in range(2))
+        symmetric = triton_dist.empty(64 * n + 8, dtype=dtype)
+        values = [numbers(64 * n, torch.int64, pe).abs().to(dtype) for pe in range(n)]
+        total = torch.stack([other.float() for other in values]).sum(0).to(dtype)
+        calls = [(name, algorithm, flat, 1 + me % 3) for name in anywhere for algorithm in anywhere[name]]
+        calls += [(name, algorithm, symmetric, 3) for name in by_stores for algorithm in (*by_stores[name], "auto")]
+        for name, algorithm, output, begin in calls:
+            if algorithm == "exchange" and not dtype.is_floating_point:
+                continue
+            input = view_of(own, 1 + (me + 1) % 3, values[me])
+            if name == "all_gather":
+                out = view_of(output, begin, values[me])
+                kernels.all_gather(out, input[:64], algorithm=algorithm)
+                expected = torch.cat([other[:64] for other in values])
+            elif name == "reduce_scatter":
+                out = view_of(output, begin, values[me][:64])
+                kernels.reduce_scatter(out, input, algorithm=algorithm)
+                expected = total.view(n, 64)[me]
+            elif name == "all_to_all":
+                out = view_of(output, begin, values[me])
+                kernels.all_to_all(out, input, algorithm=algorithm)
+                expected = torch.cat([other.view(n, 64)[me] for other in values])
+            else:
+                out = view_of(output, begin, values[me])
+                if name == "all_reduce":
+                    assert kernels.all_reduce(out, algorithm=algorithm) is out
+                else:
+                    assert kernels.broadcast(out, n - 1, algorithm=algorithm) is out
+                expected = total if name == "all_reduce" else values[n - 1]
+            same(out, expected)
+            triton_dist.barrier_all()
+            rest = torch.cat([output[:begin], output[begin + len(out) :]])
+            assert (rest == 77).all(), f"{name}, {algorithm}: elements beside the view"
 
 
 def check_no_algorithm_is_left_out(world: Any) -> None:

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
+    begin_in_words,
     check_collective,
     check_part,
     check_tensors,
@@ -30,6 +31,7 @@ from triton_dist.kernels.arguments import (
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.any_address import through_copies, unit_of_words
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.exchange import fits_exchange
@@ -145,8 +147,12 @@ def all_gather(
         algorithm = check_collective(comm, "all_gather", algorithm, (*ALGORITHMS, "exchange"))
         limit = check_sm_margin("all_gather", sm_margin)
         places: tuple[str, ...] = ()
+        unit = unit_of_words(comm, input.nbytes, output)
+        if not begin_in_words(unit, output, input):
+            again = partial(all_gather, algorithm=algorithm, sm_margin=sm_margin, group=comm)
+            return through_copies(unit, again, output, input)
         if input.numel():
-            to, part = words("all_gather", input.numel() * input.element_size(), output, input)
+            to, part = words("all_gather", unit, output, input)
             if algorithm == "auto":
                 algorithm = _choose(comm, to, part, limit)
             elif algorithm == "exchange" and (why := why_not_gathered(input.dtype, input.nbytes)):

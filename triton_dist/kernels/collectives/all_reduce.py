@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
-    check_begins,
+    begin_in_words,
     check_collective,
     check_op,
     check_tensors,
@@ -31,6 +31,7 @@ from triton_dist.kernels.arguments import (
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.any_address import in_place_through_a_copy, through_copies
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.exchange import exchange, fits_exchange, why_no_exchange
 from triton_dist.kernels.collectives.parts import is_wide, part_of, widened
@@ -277,14 +278,25 @@ def all_reduce(
                 places = need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
                 places += need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
-            if algorithm in ("one_shot", "two_shot"):
-                check_begins("all_reduce", tensor.numel() * tensor.element_size(), out, tensor)
+            if algorithm in ("one_shot", "two_shot") and not begin_in_words(tensor.nbytes, out, tensor):
+                return _with_copies(comm, out, tensor, op=op, algorithm=algorithm, sm_margin=sm_margin)
         compared = "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin, *places
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if tensor.numel():
             made = ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
             prepared.keep(signature, made, *compared)
         return out
+
+
+def _with_copies(comm: Communicator, out: torch.Tensor, tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    """The call of tensors that do not begin where words do."""
+
+    def again(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        return all_reduce(tensor, out=out, group=comm, **options)
+
+    if same_place(out, tensor):
+        return in_place_through_a_copy(lambda copy: again(copy, copy), out)
+    return through_copies(tensor.nbytes, again, out, tensor)
 
 
 def launch_sum(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> Launch | None:

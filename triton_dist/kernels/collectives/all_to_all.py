@@ -8,16 +8,18 @@ the same with a copy for each peer between stream barriers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import check_collective, check_tensors, need_symmetric, words
+from triton_dist.kernels.arguments import begin_in_words, check_collective, check_tensors, need_symmetric, words
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.any_address import through_copies, unit_of_words
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.parts import is_wide, widened
@@ -128,8 +130,12 @@ def all_to_all(
         algorithm = check_collective(comm, "all_to_all", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_to_all", sm_margin)
         places: tuple[str, ...] = ()
+        unit = unit_of_words(comm, input.nbytes // n_pes, output)
+        if not begin_in_words(unit, output, input):
+            again = partial(all_to_all, algorithm=algorithm, sm_margin=sm_margin, group=comm)
+            return through_copies(unit, again, output, input)
         if input.numel():
-            to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
+            to, source = words("all_to_all", unit, output, input)
             if algorithm == "auto":
                 algorithm = _choose(comm, to, source, limit)
             if algorithm not in ("low_latency", "two_level"):

@@ -17,9 +17,10 @@ is its size. The call works on the current stream. When it has ended on a PE, as
 its result is complete there and its input may be overwritten. A call may be captured in a CUDA graph after it has run
 once.
 
-Tensors are contiguous, on this PE's device, and have the same shape and dtype on all members. Those that peers store to
-or load from are symmetric on all members; for ``low_latency``, ``one_shot``, ``two_shot`` and ``two_level`` none need
-be. Over several hosts there is ``two_level`` only, by load and store inside a host and puts between hosts.
+Tensors are contiguous, on this PE's device, and have the same shape and dtype on all members. They may begin anywhere;
+some that begin at no multiple of 4 bytes are copied (``any_address.py``). Those that peers store to or load from are
+symmetric on all members; for ``low_latency``, ``one_shot``, ``two_shot`` and ``two_level`` none need be. Over several
+hosts there is ``two_level`` only, by load and store inside a host and puts between hosts.
 ``algorithm="auto"`` takes the algorithm with the lowest estimate for the size (``model.py``). Equal inputs give equal
 results.
 

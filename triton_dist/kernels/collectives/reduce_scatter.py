@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
-    check_begins,
+    begin_in_words,
     check_collective,
     check_op,
     check_part,
@@ -27,6 +28,7 @@ from triton_dist.kernels.arguments import (
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.any_address import through_copies
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.exchange import fits_exchange, why_no_exchange
 from triton_dist.kernels.collectives.exchange_chunks import exchange_chunks
@@ -178,8 +180,9 @@ def reduce_scatter(
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel() and algorithm == "auto":
             algorithm = _choose(comm, output, output.numel(), output.numel(), op, limit)
-        if output.numel() and algorithm == "low_latency":
-            check_begins("reduce_scatter", output.numel() * output.element_size(), output, input)
+        if algorithm == "low_latency" and not begin_in_words(output.nbytes, output, input):
+            again = partial(reduce_scatter, op=op, algorithm=algorithm, sm_margin=sm_margin, group=comm)
+            return through_copies(output.nbytes, again, output, input)
         compared = "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if output.numel():
