@@ -379,15 +379,15 @@ def check_views_that_begin_anywhere(world: Any) -> None:
     place of a symmetric buffer, where algorithms take it that store to peers."""
     n, me = world.n_pes, world.pe
     anywhere = {
-        "all_gather": ("low_latency", "two_level", "auto"),
+        "all_gather": ("low_latency", "exchange", "two_level", "auto"),
         "reduce_scatter": ("low_latency", "exchange", "push", "auto"),
         "all_reduce": ("one_shot", "two_shot", "exchange", "two_level", "auto"),
         "all_to_all": ("low_latency", "auto"),
         "broadcast": ("low_latency", "two_level", "auto"),
     }
     by_stores = {
-        "all_gather": ("push", "copy_engine"),
-        "all_reduce": ("push", "direct"),
+        "all_gather": ("push", "copy_engine", "exchange"),
+        "all_reduce": ("push", "direct", "one_shot", "exchange"),
         "all_to_all": ("push", "copy_engine"),
         "broadcast": ("push", "scatter"),
     }

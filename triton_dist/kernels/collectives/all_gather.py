@@ -147,7 +147,8 @@ def all_gather(
         algorithm = check_collective(comm, "all_gather", algorithm, (*ALGORITHMS, "exchange"))
         limit = check_sm_margin("all_gather", sm_margin)
         places: tuple[str, ...] = ()
-        unit = unit_of_words(comm, input.nbytes, output)
+        # Words of an exchange have 4 bytes, and it stores to no peer's tensor.
+        unit = input.nbytes if algorithm == "exchange" else unit_of_words(comm, input.nbytes, output)
         if not begin_in_words(unit, output, input):
             again = partial(all_gather, algorithm=algorithm, sm_margin=sm_margin, group=comm)
             return through_copies(unit, again, output, input)

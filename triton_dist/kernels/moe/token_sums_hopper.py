@@ -54,7 +54,7 @@ from triton_dist.kernels.moe.token_ring import (
     stored_round,
     wait_round,
 )
-from triton_dist.kernels.moe.token_tables import batch_of, goes_of, table_of_others, table_of_own, word_of
+from triton_dist.kernels.moe.token_tables import batch_of, first_words, goes_of, table_of_others, table_of_own, word_of
 
 __all__ = ["moe_combine_tokens_by_tma"]
 
@@ -73,9 +73,7 @@ def _load_to_send(y, route, ring, rounds, lane, lanes, CONFIG: gl.constexpr):
     table = table_of_others(route, 1, CONFIG)
     ahead = batch_of(table, lane)
     for i in range(rounds):
-        come = ()
-        for other in gl.static_range(N - 1):
-            come = come + (word_of(ahead, other),)  # type: ignore[assignment]  # noqa: RUF005
+        come = first_words(ahead, N - 1)
         ahead = batch_of(table, (i + 1) * lanes + lane)
         for j in range(BATCH):
             for distance in gl.static_range(1, N):
@@ -97,9 +95,7 @@ def _store_sent(peers, route, ring, received, stored, newest, first, rounds, lan
     table = table_of_others(route, 1, CONFIG)
     ahead = batch_of(table, lane)
     for i in range(rounds):
-        come = ()
-        for other in gl.static_range(N - 1):
-            come = come + (word_of(ahead, other),)  # type: ignore[assignment]  # noqa: RUF005
+        come = first_words(ahead, N - 1)
         ahead = batch_of(table, (i + 1) * lanes + lane)
         if i >= CONFIG.gate:
             wait_round(received, i - CONFIG.gate, CONFIG)

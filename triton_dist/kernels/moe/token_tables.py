@@ -14,7 +14,10 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.moe.token_ring import BATCH
 
-__all__ = ["Table", "batch_of", "goes_of", "in_lanes", "table_of_others", "table_of_own", "table_of_sends", "word_of"]
+__all__ = [
+    *("Table", "batch_of", "first_words", "goes_of", "in_lanes", "table_of_others", "table_of_own", "table_of_sends"),
+    "word_of",
+]
 
 
 class Table(NamedTuple):
@@ -75,6 +78,15 @@ def word_of(words, LANE: gl.constexpr):
     """One of them, for the warp."""
     lane = gl.arange(0, 32, in_lanes(gl.num_warps()))
     return gl.sum(gl.where(lane == LANE, words, 0), 0)
+
+
+@gluon.jit
+def first_words(words, COUNT: gl.constexpr):
+    """So many of them."""
+    found = ()
+    for lane in gl.static_range(COUNT):
+        found = found + (word_of(words, lane),)  # type: ignore[assignment]  # noqa: RUF005
+    return found
 
 
 @gluon.jit

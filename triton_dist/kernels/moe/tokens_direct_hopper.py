@@ -56,7 +56,7 @@ from triton_dist.kernels.moe.token_ring import (
     tokens_of,
     wait_round,
 )
-from triton_dist.kernels.moe.token_tables import batch_of, table_of_sends, word_of
+from triton_dist.kernels.moe.token_tables import batch_of, first_words, table_of_sends
 
 __all__ = ["moe_dispatch_tokens_directly"]
 
@@ -148,9 +148,8 @@ def _store(
     ahead = batch_of(table, token // BATCH)
     while token < route.n_tokens:
         unit += 1
-        goes, following = (), told(claims, unit)
-        for distance in gl.static_range(N):
-            goes = goes + (word_of(ahead, distance),)  # type: ignore[assignment]  # noqa: RUF005
+        following = told(claims, unit)
+        goes = first_words(ahead, N)
         ahead = batch_of(table, following // BATCH)
         first = token % BATCH
         for j in range(first, first + gl.minimum(route.n_tokens - token, CONFIG.unit)):
