@@ -152,6 +152,27 @@ def check_moe_layer_and_gradients(world: Any) -> None:
             same(mine.grad, expected.grad[2 * me : 2 * me + 2])
 
 
+def check_moe_layer_of_pes_without_tokens(world: Any) -> None:
+    """Their gradients are expanded and have no elements, of which PyTorch makes no view of another type."""
+    n, me = world.n_pes, world.pe
+    ids = torch.arange(2 * n)[None, :].expand(3, -1)
+    w13, w2 = whole(2 * n, 12, 8, seed=8) / 4, whole(2 * n, 8, 6, seed=9) / 4
+    for algorithm, num_sms, tokens in (("separate", 0, 3), ("separate", 2, 3), ("tokens", 0, 3), ("separate", 0, 0)):
+        t = 0 if me == n - 1 else tokens
+        x = leaf(whole(t, 8, seed=me).bfloat16())
+        matrices = [leaf(matrix[2 * me : 2 * me + 2].bfloat16()) for matrix in (w13, w2)]
+        sizes: dict[str, Any] = {"num_experts": 2 * n, "max_tokens": 3, "num_sms": num_sms, "algorithm": algorithm}
+        out = moe.moe_layer(x, ids[:t], torch.ones(t, 2 * n), *matrices, **sizes)
+        out.float().sum().backward()
+        expected = leaf(x.detach().float())
+        dense(expected, ids[:t], torch.ones(t, 2 * n), *(m.bfloat16().float() for m in (w13, w2))).sum().backward()
+        same(x.grad.float(), expected.grad, tolerance=0.05)
+        assert all(matrix.grad is not None for matrix in matrices)
+    nothing = torch.ones(()).bfloat16().expand(0, 8), torch.zeros((), dtype=torch.int64).expand(0, 2)
+    received = moe.dispatch(*nothing, torch.ones(()).expand(0, 2), num_experts=2 * n, max_tokens=3)
+    assert not received.counts.any() and moe.combine(received.x, received).shape == (0, 8)
+
+
 def check_moe_second_derivatives(world: Any) -> None:
     """Of tokens, weights and matrices, with rows of choices and with tokens once to each PE."""
     n, me, experts = world.n_pes, world.pe, 2 * world.n_pes

@@ -35,7 +35,7 @@ from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.gradients import made_again, refuse_gradients
-from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows
+from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows, in_int32
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -408,7 +408,7 @@ def _launch(
     gathered, scales, state, barriers = workspace(comm, routing.max_tokens, words, n_scales, n_programs)
     flags = int(triton.next_power_of_2(n_programs))
     tensors = (
-        a.view(torch.int32), b, out, routing.memory, out if a_scales is None else a_scales,
+        in_int32(a), b, out, routing.memory, out if a_scales is None else a_scales,
         out if b_scales is None else b_scales,
     )  # fmt: skip
     return launch(

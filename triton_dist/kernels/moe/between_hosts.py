@@ -21,7 +21,7 @@ import torch
 import triton
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.moe.arguments import CHUNK, Routing
+from triton_dist.kernels.moe.arguments import CHUNK, Routing, in_int32
 from triton_dist.kernels.moe.dispatch_counts import TokenSources
 from triton_dist.kernels.moe.host_exchange import (
     HostExchange,
@@ -223,7 +223,7 @@ def _places(routing: Routing) -> dict[str, int]:
 
 
 def _words(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tuple(tensor.view(torch.int32) for tensor in tensors)
+    return tuple(in_int32(tensor) for tensor in tensors)
 
 
 # ---- combine
@@ -256,7 +256,7 @@ def add_hosts(
     return launch(
         moe_combine_between_hosts, (exchange.programs,), (dispatched.memory, routing.ids, *_words(out)),
         routing.n_tokens,
-        sums.view(torch.int32), exchange.inbox, exchange.signals, exchange.sent, **constants, **options_of(words),
+        in_int32(sums), exchange.inbox, exchange.signals, exchange.sent, **constants, **options_of(words),
     )  # fmt: skip
 
 

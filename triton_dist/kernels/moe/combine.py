@@ -28,6 +28,7 @@ from triton_dist.kernels.moe.arguments import (
     ALGORITHMS,
     Routing,
     check_rows,
+    in_int32,
     refuse_halves_of_rounds,
 )
 from triton_dist.kernels.moe.combine_by_tma import combine_by_tma, plan_of_combine
@@ -291,7 +292,7 @@ def combine_send(
             exchange, constants = _prepare("combine_send", y, within, weighted, buffer, sm_margin)
             del constants["L"], constants["TAKEN"]
             made = launch(
-                moe_combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
+                moe_combine_send, (exchange.programs,), (in_int32(y), dispatched.memory), exchange.messages,
                 exchange.slots, exchange.sent, BY_TOKEN=within.routing.by_tokens, **constants,
                 **_cut(within.routing, constants["WORDS"]).options,
             )  # fmt: skip
@@ -338,7 +339,7 @@ def _receive_half(sent: Combining, out: torch.Tensor) -> Launch | Sequence[Step]
     constants = _constants(within, sent.dtype, sent.hidden)
     del constants["BLOCK"]
     made = launch(
-        moe_combine_receive, (exchange.programs,), (sums.view(torch.int32), within.ids), within.n_tokens,
+        moe_combine_receive, (exchange.programs,), (in_int32(sums), within.ids), within.n_tokens,
         exchange.messages, exchange.slots, exchange.received, **constants, **_cut(within, constants["WORDS"]).options,
     )  # fmt: skip
     if routing.hosts == 1:
@@ -440,7 +441,7 @@ def _launch(
     if routing.by_tokens:
         return None, combine_many(function, y, dispatched, out, _TYPES[y.dtype], weighted, buffer, sm_margin)
     exchange, constants = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
-    tensors = y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)
+    tensors = in_int32(y), dispatched.memory, routing.ids, in_int32(out)
     made = launch(
         moe_combine_one_round, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots,
         exchange.sent, exchange.received, **constants, **_cut(routing, constants["WORDS"]).options,

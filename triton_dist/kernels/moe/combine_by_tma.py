@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, in_int32
 from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, CombinePlan, combine_plan_of
@@ -80,7 +80,7 @@ def combine_by_tma(
     begins = (begin_of(routing, part) for part in ("rows", "positions", "row_weights"))
     return launch(
         moe_combine_rounds_by_tma, (lanes,),
-        (map_of(given, lines, plan.box), dispatched.memory, routing.ids, out.view(torch.int32)),
+        (map_of(given, lines, plan.box), dispatched.memory, routing.ids, in_int32(out)),
         map_of(of.slots, lines, plan.box), of.slots, of.flags, of.slot_distances, of.flag_distances, of.rounds,
         *begins, routing.n_tokens, comm.my_rank, configuration(plan, routing, lines, y.dtype, weighted), num_warps=4,
     )  # fmt: skip

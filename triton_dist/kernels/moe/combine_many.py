@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, in_int32
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.moe.senders import (
@@ -260,7 +260,7 @@ def combine_many(
     slots, flags, numbers = _memory(routing, words, plan, buffer)
     return launch(
         moe_combine_many, (plan.programs,),
-        (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
+        (in_int32(y), dispatched.memory, routing.ids, in_int32(out)),
         routing.n_tokens, plan.senders, flags, slots, numbers, **constants_of(routing, words, dtype, weighted, plan),
         **plan.options,
     )  # fmt: skip

@@ -41,6 +41,7 @@ from triton_dist.kernels.moe.arguments import (
     Routing,
     check_routing,
     has_many_tokens,
+    in_int32,
     plan_of_rounds,
     refuse_halves_of_rounds,
 )
@@ -391,7 +392,7 @@ def _tensors(
 
 
 def _words(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tuple(tensor.view(torch.int32) for tensor in tensors)
+    return tuple(in_int32(tensor) for tensor in tensors)
 
 
 def _prepare(

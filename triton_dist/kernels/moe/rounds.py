@@ -27,7 +27,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, in_int32
 from triton_dist.kernels.moe.dispatch_counts import (
     begins_of,
     count_ids,
@@ -416,8 +416,8 @@ def dispatch_rounds(
     programs = min(routing.num_sms, sms())
     of, counts = dispatch_slots(routing, constants["ROW"], programs, buffer)
     warps = _warps(batch * block)
-    tensors = *(t.view(torch.int32) for t in (x, scales)), routing.ids, routing.weights
-    outputs = *(t.view(torch.int32) for t in (result.x, out_scales)), result.memory
+    tensors = *(in_int32(t) for t in (x, scales)), routing.ids, routing.weights
+    outputs = *(in_int32(t) for t in (result.x, out_scales)), result.memory
     return launch(
         moe_dispatch_rounds, (programs,), (*tensors, *outputs), routing.n_tokens, routing.capacity, counts, of.words,
         of.slots, of.numbers, of.rounds, of.order,
@@ -457,7 +457,7 @@ def combine_rounds(
     pes = int(triton.next_power_of_2(routing.members.size))
     of = combine_slots(routing, words, programs, buffer)
     return launch(
-        moe_combine_rounds, (programs,), (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
+        moe_combine_rounds, (programs,), (in_int32(y), dispatched.memory, routing.ids, in_int32(out)),
         routing.n_tokens, of.words, of.slots, of.rounds, of.order, MEMBERS=routing.members, K=routing.top_k,
         L=routing.local_experts, MAX_TOKENS=routing.max_tokens, WORDS=words, PARTS=parts_of(routing)[:6], DTYPE=dtype,
         WEIGHTED=weighted, B=batch, BLOCK=block, TAKEN=min(block, max(128, 2048 // pes)),

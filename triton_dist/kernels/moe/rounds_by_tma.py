@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, in_int32
 from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.moe.rounds_headers import exchange_headers, header_slots
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, Plan, lanes_of, lines_in_memory, stages_of
@@ -112,7 +112,7 @@ def map_of(rows: torch.Tensor, lines: int, box: int = 0) -> Any:
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    words = rows.view(torch.int32).view(-1, lines, LINE_BYTES // 4)
+    words = in_int32(rows).view(-1, lines, LINE_BYTES // 4)
     layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
     return TensorDescriptor.from_tensor(words, [1, box or lines_in_memory(lines), LINE_BYTES // 4], layout)
 

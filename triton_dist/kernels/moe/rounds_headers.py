@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, in_int32
 from triton_dist.kernels.moe.dispatch_counts import (
     begins_of,
     count_in_parts,
@@ -185,10 +185,10 @@ def exchange_headers(
     """Exchange counts, headers and scales: all of ``result`` but its rows. *Collective* the first time."""
     of = header_slots(routing, 0 if scales is None else scales.shape[1], programs, tokens, buffer)
     given = routing.weights if scales is None else scales
-    out_scales = result.memory if result.scales is None else result.scales.view(torch.int32)
+    out_scales = result.memory if result.scales is None else in_int32(result.scales)
     return launch(
         moe_dispatch_rounds_headers, (programs,),
-        (given.view(torch.int32), routing.ids, routing.weights, out_scales, result.memory), routing.n_tokens,
+        (in_int32(given), routing.ids, routing.weights, out_scales, result.memory), routing.n_tokens,
         routing.capacity, of.counts, of.sums, of.slots, of.numbers, **of.constants, num_warps=_WARPS,
         debug=True, sanitize_overflow=False,
     )  # fmt: skip

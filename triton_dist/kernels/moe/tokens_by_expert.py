@@ -18,6 +18,7 @@ from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.gradients import refuse_gradients
 from triton_dist.kernels.local_launches import launch_again
+from triton_dist.kernels.moe.arguments import in_int32
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, of_one_pe
 from triton_dist.kernels.moe.tokens import DispatchedTokens
 from triton_dist.kernels.options import check_int
@@ -186,7 +187,7 @@ def rows_by_expert(
     launch_again(
         "group_by_expert", moe_group_by_expert, (4 * programs(),),
         (
-            out.view(torch.int32), x.view(torch.int32),
+            in_int32(out), in_int32(x),
             *((routing.memory,) * 2 if scales is None or out_scales is None else (out_scales, scales)),
             routing.positions, routing.offsets[-1:],
         ),

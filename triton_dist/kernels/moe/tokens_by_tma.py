@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from triton_dist.kernels.dependent_launch import launch_options
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, in_int32
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
 from triton_dist.kernels.moe.rounds_plan import (
     LINE_BYTES,
@@ -190,8 +190,8 @@ def _words(beside: Beside, memory: torch.Tensor) -> list[torch.Tensor]:
     ids, weights, scales = beside
     return [
         memory if ids is None else ids,
-        memory if weights is None else weights.view(torch.int32),
-        memory if scales is None else scales.view(torch.int32),
+        memory if weights is None else in_int32(weights),
+        memory if scales is None else in_int32(scales),
     ]
 
 
@@ -285,7 +285,7 @@ def combine_by_tma(
     of = _lanes(routing, "sums of tokens", lines, buffer)
     rows = y if len(y) else of.slots  # as in move_tokens
     return launch(
-        moe_combine_tokens_by_tma, (routing.num_sms,), (map_of(rows, lines), out.view(torch.int32), memory),
+        moe_combine_tokens_by_tma, (routing.num_sms,), (map_of(rows, lines), in_int32(out), memory),
         *_maps_of_all(routing, of.slots, lines), routing.n_tokens, *of[1:], routing.comm.my_rank,
         configuration_of_sums(plan, routing, lines, y.dtype), num_warps=4,
     )  # fmt: skip

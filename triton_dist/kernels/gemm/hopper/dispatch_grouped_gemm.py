@@ -50,6 +50,7 @@ from triton_dist.kernels.gemm.hopper.grouped_gemm import (
 from triton_dist.kernels.gemm.hopper.launch import tile_map
 from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
+from triton_dist.kernels.moe.arguments import in_int32
 from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["moe_dispatch_grouped_gemm_kernel", "run_dispatch"]
@@ -226,7 +227,7 @@ def run_dispatch(
     words = inner * x.element_size() // 4
     return launch(
         moe_dispatch_grouped_gemm_kernel, (programs,), (a, a_piece, b_map, b_half, tile_map(c, config), c),
-        x.view(torch.int32), gathered.view(torch.int32), rows.view(torch.int32), tokens, destinations, units, messages,
+        in_int32(x), in_int32(gathered), in_int32(rows), tokens, destinations, units, messages,
         state, peers, gathered_distances, x.shape[0], senders, c.shape[1], inner, b_step, config, by_columns, n_pes,
         b.shape[0], words, max_tokens, num_warps=4, maxnreg=REGISTERS[config.groups],
     )  # fmt: skip
