@@ -19,7 +19,6 @@ __all__ = [
     "begin_in_words",
     "by_hosts",
     "check_algorithm",
-    "check_begins",
     "check_collective",
     "check_contiguous",
     "check_on_device",
@@ -27,6 +26,7 @@ __all__ = [
     "check_part",
     "check_tensors",
     "count_reduced_words",
+    "in_int32",
     "in_words",
     "need_symmetric",
     "places_of",
@@ -152,27 +152,30 @@ def in_words(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.data_ptr() % 4 == 0 else tensor.clone(memory_format=torch.contiguous_format)
 
 
+def in_int32(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor, whose rows are multiples of 4 bytes, as int32 words. PyTorch calls a tensor without elements
+    contiguous whatever its strides are, as those of an expanded gradient, but makes no view of another dtype of it."""
+    if tensor.numel():
+        return tensor.view(torch.int32)
+    return tensor.new_empty((*tensor.shape[:-1], tensor.shape[-1] * tensor.element_size() // 4), dtype=torch.int32)
+
+
 def begin_in_words(part_bytes: int, *tensors: torch.Tensor) -> bool:
     """Whether the tensors begin where :func:`words` of such parts do."""
     size = word_bytes(part_bytes)
     return all(tensor.data_ptr() % size == 0 for tensor in tensors)
 
 
-def check_begins(function: str, part_bytes: int, *tensors: torch.Tensor) -> None:
-    """The tensors begin where :func:`words` of such parts do."""
+def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors as the longest integers, of up to 4 bytes, that a part of ``part_bytes`` is a multiple of."""
     size = word_bytes(part_bytes)
     for tensor in tensors:
-        if tensor.data_ptr() % size:
+        if not begin_in_words(part_bytes, tensor):
             raise ValueError(
                 f"{function}: a tensor of shape {tuple(tensor.shape)} begins at {tensor.data_ptr():#x}, which is not a"
                 f" multiple of {size} bytes; use one that is not a view from its middle"
             )
-
-
-def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors as the longest integers, of up to 4 bytes, that a part of ``part_bytes`` is a multiple of."""
-    check_begins(function, part_bytes, *tensors)
-    dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[word_bytes(part_bytes)]
+    dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
     return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
 
 

@@ -31,7 +31,7 @@ from triton_dist.kernels.arguments import (
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
-from triton_dist.kernels.collectives.any_address import in_place_through_a_copy, through_copies
+from triton_dist.kernels.collectives.any_address import through_copies
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.exchange import exchange, fits_exchange, why_no_exchange
 from triton_dist.kernels.collectives.parts import is_wide, part_of, widened
@@ -294,8 +294,6 @@ def _with_copies(comm: Communicator, out: torch.Tensor, tensor: torch.Tensor, **
     def again(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         return all_reduce(tensor, out=out, group=comm, **options)
 
-    if same_place(out, tensor):
-        return in_place_through_a_copy(lambda copy: again(copy, copy), out)
     return through_copies(tensor.nbytes, again, out, tensor)
 
 

@@ -9,18 +9,24 @@ the root's link carries everything once. The root waits for no PE between the ro
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import begin_in_words, check_collective, check_tensors, need_symmetric, words
+from triton_dist.kernels.arguments import (
+    begin_in_words,
+    check_collective,
+    check_tensors,
+    in_words,
+    need_symmetric,
+    words,
+)
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
-from triton_dist.kernels.collectives.any_address import in_place_through_a_copy, unit_of_words
+from triton_dist.kernels.collectives.any_address import unit_of_words
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.two_level.broadcast import broadcast as two_level
@@ -152,8 +158,8 @@ def broadcast(
         places: tuple[str, ...] = ()
         unit = unit_of_words(comm, tensor.nbytes, tensor)
         if not begin_in_words(unit, tensor):
-            again = partial(broadcast, root=root, algorithm=algorithm, sm_margin=sm_margin, group=comm)
-            return in_place_through_a_copy(again, tensor)
+            copy = in_words(tensor)
+            return tensor.copy_(broadcast(copy, root, algorithm=algorithm, sm_margin=sm_margin, group=comm))
         if tensor.numel():
             (moved,) = words("broadcast", unit, tensor)
             if algorithm == "auto":

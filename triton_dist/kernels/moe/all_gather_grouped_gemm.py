@@ -31,11 +31,12 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.gradients import made_again, refuse_gradients
-from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows, in_int32
+from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,

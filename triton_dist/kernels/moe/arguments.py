@@ -28,7 +28,6 @@ __all__ = [
     "check_sizes",
     "compared_of",
     "has_many_tokens",
-    "in_int32",
     "most_rows",
     "plan_of_rounds",
     "refuse_halves_of_rounds",
@@ -111,14 +110,6 @@ class Routing(NamedTuple):
 def has_many_tokens(max_tokens: int) -> bool:
     """Whether a PE may have several tokens for each multiprocessor."""
     return max_tokens >= 4 * sms()
-
-
-def in_int32(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor whose rows are words of 4 bytes, as these. Of one without elements PyTorch takes any strides
-    for contiguous, as an expanded gradient has them, but makes no such view."""
-    if tensor.numel():
-        return tensor.view(torch.int32)
-    return tensor.new_empty((*tensor.shape[:-1], tensor.shape[-1] * tensor.element_size() // 4), dtype=torch.int32)
 
 
 def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.moe.arguments import CHUNK, Routing, in_int32
+from triton_dist.kernels.moe.arguments import CHUNK, Routing
 from triton_dist.kernels.moe.dispatch_counts import TokenSources
 from triton_dist.kernels.moe.host_exchange import (
     HostExchange,
@@ -127,7 +128,8 @@ def exchange_with_hosts(
     n_scales = 0 if scales is None else scales.shape[1]
     exchange, constants = _opened(function, x, n_scales, routing, buffer, sm_margin)
     of_rows = x if scales is None else scales
-    tensors = *_words(x, of_rows), routing.ids, routing.weights, *_words(*rows[:2]), rows.weights, result.memory
+    given = *map(in_int32, (x, of_rows)), routing.ids, routing.weights
+    tensors = *given, *map(in_int32, rows[:2]), rows.weights, result.memory
     crossed = launch(
         moe_dispatch_between_hosts, (exchange.programs,), tensors, routing.n_tokens, exchange.outbox, exchange.inbox,
         exchange.signals, exchange.sent, exchange.received, **constants, **_places(routing), debug=True,
@@ -154,7 +156,7 @@ def send_to_hosts(
     """The first half of a dispatch: send to the other hosts, and copy what stays to ``rows``."""
     exchange, constants = _opened(function, x, 0 if scales is None else scales.shape[1], routing, buffer, sm_margin)
     of_rows = x if scales is None else scales
-    tensors = *_words(x, of_rows), routing.ids, routing.weights, *_words(*rows[:2]), rows.weights
+    tensors = *map(in_int32, (x, of_rows)), routing.ids, routing.weights, *map(in_int32, rows[:2]), rows.weights
     return exchange, launch(
         moe_dispatch_between_hosts_send, (exchange.programs,), tensors, routing.n_tokens, exchange.outbox,
         exchange.inbox, exchange.signals, exchange.sent, **constants, debug=True, sanitize_overflow=False,
@@ -173,7 +175,7 @@ def receive_from_hosts(
     constants = _constants(routing, rows.x.shape[1] * rows.x.element_size() // 4, n_scales)
     received = launch(
         moe_dispatch_between_hosts_receive, (exchange.programs,),
-        (routing.ids, *_words(*rows[:2]), rows.weights, result.memory),
+        (routing.ids, *map(in_int32, rows[:2]), rows.weights, result.memory),
         routing.n_tokens, exchange.inbox, exchange.signals, exchange.received, **constants, **_places(routing),
     )  # fmt: skip
     local = inside_host(routing, result.memory, rows.weights)
@@ -222,10 +224,6 @@ def _places(routing: Routing) -> dict[str, int]:
     return {"AT_IDS": begin_of(routing, "host_ids"), "AT_COUNTS": begin_of(routing, "host_counts")}
 
 
-def _words(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tuple(in_int32(tensor) for tensor in tensors)
-
-
 # ---- combine
 
 
@@ -254,7 +252,7 @@ def add_hosts(
     exchange, words = _opened_for_sums(function, sums, routing, buffer, sm_margin)
     constants = _grid(routing) | {"WORDS": words, "DTYPE": dtype, "AT_COUNTS": _places(routing)["AT_COUNTS"]}
     return launch(
-        moe_combine_between_hosts, (exchange.programs,), (dispatched.memory, routing.ids, *_words(out)),
+        moe_combine_between_hosts, (exchange.programs,), (dispatched.memory, routing.ids, in_int32(out)),
         routing.n_tokens,
         in_int32(sums), exchange.inbox, exchange.signals, exchange.sent, **constants, **options_of(words),
     )  # fmt: skip

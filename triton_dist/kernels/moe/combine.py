@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gradients import made_again, records_gradients, refuse_gradients
@@ -28,7 +29,6 @@ from triton_dist.kernels.moe.arguments import (
     ALGORITHMS,
     Routing,
     check_rows,
-    in_int32,
     refuse_halves_of_rounds,
 )
 from triton_dist.kernels.moe.combine_by_tma import combine_by_tma, plan_of_combine

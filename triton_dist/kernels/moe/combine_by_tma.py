@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist.kernels.moe.arguments import Routing, in_int32
+from triton_dist.kernels.arguments import in_int32
+from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, CombinePlan, combine_plan_of

@@ -34,6 +34,7 @@ from typing import Any
 import torch
 import triton
 
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gradients import made_again, records_gradients
 from triton_dist.kernels.moe import between_hosts
@@ -41,7 +42,6 @@ from triton_dist.kernels.moe.arguments import (
     Routing,
     check_routing,
     has_many_tokens,
-    in_int32,
     plan_of_rounds,
     refuse_halves_of_rounds,
 )
@@ -198,7 +198,7 @@ def _send_half(
         crossing, made = between_hosts.send_to_hosts("dispatch_send", x, scales, routing, rows, buffer, sm_margin)
         return crossing, rows, made
     exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
-    tensors = *_words(x, x if scales is None else scales), routing.ids, routing.weights
+    tensors = *map(in_int32, (x, x if scales is None else scales)), routing.ids, routing.weights
     made = launch(
         moe_dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, _sums(exchange, routing),
         exchange.slots, exchange.sent, **constants, **_sending(exchange, routing, constants),
@@ -252,7 +252,7 @@ def _receive_half(sent: Sent, result: Dispatched) -> Launch | Sequence[Step] | N
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
     out, out_scales, memory = result.x, result.x if result.scales is None else result.scales, result.memory
     return launch(
-        moe_dispatch_receive, (exchange.programs,), (*_words(out, out_scales), memory), routing.capacity,
+        moe_dispatch_receive, (exchange.programs,), (*map(in_int32, (out, out_scales)), memory), routing.capacity,
         exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
         **_options(routing, constants),
     )  # fmt: skip
@@ -373,7 +373,7 @@ def _launch(
     if routing.by_tokens:
         return None, dispatch_many(function, x, scales if n_scales else None, routing, result, buffer, sm_margin)
     exchange, constants = _prepare(function, x, n_scales, routing, buffer, sm_margin)
-    tensors = *_words(x, scales), ids, weights, *_words(out, out_scales), memory
+    tensors = *map(in_int32, (x, scales)), ids, weights, *map(in_int32, (out, out_scales)), memory
     made = launch(
         moe_dispatch_one_round, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages,
         _sums(exchange, routing), exchange.slots, exchange.sent, exchange.received, **constants,
@@ -389,10 +389,6 @@ def _tensors(
     of_rows = x if scales is None else scales
     out, out_scales, memory, _ = result
     return x, of_rows, routing.ids, routing.weights, out, out if out_scales is None else out_scales, memory
-
-
-def _words(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tuple(in_int32(tensor) for tensor in tensors)
 
 
 def _prepare(

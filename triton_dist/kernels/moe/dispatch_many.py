@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.moe.arguments import Routing, in_int32
+from triton_dist.kernels.arguments import in_int32
+from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.dispatch_counts import (
     PARTS_OF_COUNTS,
     begins_of,
@@ -379,8 +380,8 @@ def dispatch_many(
     constants = constants_of(routing, words, n_scales, plan)
     slots, counts, sums, numbers = _memory(routing, constants, plan, buffer)
     out, out_scales = result.x, result.x if result.scales is None else result.scales
-    given = (in_int32(tensor) for tensor in (x, x if scales is None else scales))
-    outputs = (in_int32(tensor) for tensor in (out, out_scales))
+    given = map(in_int32, (x, x if scales is None else scales))
+    outputs = map(in_int32, (out, out_scales))
     return launch(
         moe_dispatch_many, (plan.programs,), (*given, routing.ids, routing.weights, *outputs, result.memory),
         routing.n_tokens,

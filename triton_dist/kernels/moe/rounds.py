@@ -25,9 +25,10 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
-from triton_dist.kernels.moe.arguments import Routing, in_int32
+from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.dispatch_counts import (
     begins_of,
     count_ids,
@@ -416,8 +417,8 @@ def dispatch_rounds(
     programs = min(routing.num_sms, sms())
     of, counts = dispatch_slots(routing, constants["ROW"], programs, buffer)
     warps = _warps(batch * block)
-    tensors = *(in_int32(t) for t in (x, scales)), routing.ids, routing.weights
-    outputs = *(in_int32(t) for t in (result.x, out_scales)), result.memory
+    tensors = *map(in_int32, (x, scales)), routing.ids, routing.weights
+    outputs = *map(in_int32, (result.x, out_scales)), result.memory
     return launch(
         moe_dispatch_rounds, (programs,), (*tensors, *outputs), routing.n_tokens, routing.capacity, counts, of.words,
         of.slots, of.numbers, of.rounds, of.order,

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.moe.arguments import Routing, in_int32
+from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.moe.rounds_headers import exchange_headers, header_slots
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, Plan, lanes_of, lines_in_memory, stages_of

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.moe.arguments import Routing, in_int32
+from triton_dist.kernels.arguments import in_int32
+from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.dispatch_counts import (
     begins_of,
     count_in_parts,

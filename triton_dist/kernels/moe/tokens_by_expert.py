@@ -14,11 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import check_contiguous
+from triton_dist.kernels.arguments import check_contiguous, in_int32
 from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.gradients import refuse_gradients
 from triton_dist.kernels.local_launches import launch_again
-from triton_dist.kernels.moe.arguments import in_int32
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, of_one_pe
 from triton_dist.kernels.moe.tokens import DispatchedTokens
 from triton_dist.kernels.options import check_int

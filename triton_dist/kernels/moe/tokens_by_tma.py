@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.dependent_launch import launch_options
-from triton_dist.kernels.moe.arguments import Routing, in_int32
+from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
 from triton_dist.kernels.moe.rounds_plan import (
     LINE_BYTES,

@@ -22,6 +22,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from triton_dist.kernels.arguments import in_int32
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, await_full, make_operand_ring
@@ -50,7 +51,6 @@ from triton_dist.kernels.gemm.hopper.grouped_gemm import (
 from triton_dist.kernels.gemm.hopper.launch import tile_map
 from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
-from triton_dist.kernels.moe.arguments import in_int32
 from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["moe_dispatch_grouped_gemm_kernel", "run_dispatch"]
