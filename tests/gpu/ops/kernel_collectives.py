@@ -252,6 +252,90 @@ def kernels_in_graphs(world: World) -> None:
     triton_dist.barrier_all()
 
 
+@check(gpu_only=True)
+def kernels_of_views_that_begin_anywhere(world: World) -> None:
+    """Views of flat buffers, each PE's at another address: direct calls, then a graph of all of them, replayed with
+    other elements."""
+    n_pes, me, at = world.n_pes, world.pe, 3  # of symmetric buffers; an odd number of bytes of uint8
+    wrong: list[tuple[torch.Tensor, str]] = []
+    for n, dtype in ((61, torch.uint8), (64, torch.bfloat16), (50_002, torch.bfloat16), (50_002, torch.uint8)):
+        calls = [
+            (name, algorithm)
+            for name in ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter")
+            for algorithm in algorithms(name, dtype)
+            if not is_small(algorithm) or n * n_pes * dtype.itemsize <= SMALL
+        ]
+        flat = torch.empty(n * n_pes + 8, dtype=dtype, device=world.device)
+        rooms = [triton_dist.empty(n * n_pes + 8, dtype=dtype) for _ in calls]
+        input = flat[1 + me % 3 :][: n * n_pes]
+
+        def step(
+            n: int = n,
+            calls: list[tuple[str, str]] = calls,
+            input: torch.Tensor = input,
+            rooms: list[torch.Tensor] = rooms,
+        ) -> list[torch.Tensor]:
+            outs = []
+            for (name, algorithm), room in zip(calls, rooms, strict=True):
+                out = room[at : at + n * n_pes]
+                if name in ("all_reduce", "broadcast"):
+                    out.copy_(input)
+                if name == "all_reduce":
+                    kernels.all_reduce(out, algorithm=algorithm)
+                elif name == "broadcast":
+                    kernels.broadcast(out, n_pes - 1, algorithm=algorithm)
+                elif name == "reduce_scatter":
+                    out = kernels.reduce_scatter(out[:n], input, algorithm=algorithm)
+                elif name == "all_gather":
+                    kernels.all_gather(out, input[:n], algorithm=algorithm)
+                else:
+                    kernels.all_to_all(out, input, algorithm=algorithm)
+                outs.append(out)
+            return outs
+
+        def fill(
+            seed: int, flat: torch.Tensor = flat, input: torch.Tensor = input, n: int = n
+        ) -> dict[str, torch.Tensor]:
+            everybody = [numbers(n * n_pes, flat.dtype, pe, seed) for pe in range(n_pes)]
+            flat.fill_(77)
+            input.copy_(everybody[me])
+            total = torch.stack(everybody).float().sum(0).to(flat.dtype)
+            return {
+                "all_gather": torch.cat([other[:n] for other in everybody]),
+                "all_to_all": torch.cat([other.view(n_pes, n)[me] for other in everybody]),
+                "all_reduce": total,
+                "reduce_scatter": total.view(n_pes, n)[me],
+                "broadcast": everybody[-1],
+            }
+
+        def verify(outs: list[torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
+            for (name, algorithm), out, room in zip(calls, outs, rooms, strict=True):  # noqa: B023 (called at once)
+                beside = torch.cat([room[:at], room[at + len(out) :]])
+                count = (out != expected[name]).sum() + (beside != 77).sum()
+                wrong.append((count, f"{name} of {len(out)} {out.dtype} by {algorithm}, {what}"))
+
+        for room in rooms:
+            room.fill_(77)
+        triton_dist.barrier_all()
+        expected = fill(1)
+        verify(step(), expected, "a call")
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outs = step()
+        for seed in (2, 3, 4):
+            expected = fill(seed)
+            graph.replay()
+            verify(outs, expected, f"replay {seed - 1}")
+        torch.cuda.synchronize()
+        del graph
+        triton_dist.barrier_all()
+        for room in rooms:
+            triton_dist.free(room)
+    for count, what in wrong:
+        assert count.item() == 0, f"{what}: {count.item()} elements differ"
+
+
 @check(gpu_only=True, maps_all=True)
 def kernels_give_the_same_bits_every_time(world: World) -> None:
     for numel, algorithm in (
