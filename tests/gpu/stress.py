@@ -266,7 +266,7 @@ def main() -> int:
         parser.error("--seconds or --steps: when shall it stop?")
     faulthandler.enable()
     if GPU:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())  # or shared
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())  # PEs may share GPUs
     stress = Stress(options)
     try:
         stress.run()

@@ -50,6 +50,23 @@ def is_small(algorithm: str) -> bool:
     return algorithm in ("low_latency", "one_shot", "two_shot")
 
 
+def elements_of_input(name: str, n: int, n_pes: int) -> int:
+    """Of a call with parts of ``n`` elements."""
+    return n if name in ("all_gather", "broadcast") else n * n_pes
+
+
+def expected_of(name: str, inputs: list[torch.Tensor], me: int, root: int) -> torch.Tensor:
+    """This PE's result of all PEs' inputs."""
+    if name == "all_gather":
+        return torch.cat(inputs)
+    if name == "all_to_all":
+        return torch.cat([other.chunk(len(inputs))[me] for other in inputs])
+    if name == "broadcast":
+        return inputs[root]
+    total = torch.stack(inputs).float().sum(0).to(inputs[me].dtype)
+    return total if name == "all_reduce" else total.chunk(len(inputs))[me]
+
+
 class Case:
     """Symmetric memory that all cases share, and one collective's call and expected result."""
 
@@ -60,28 +77,19 @@ class Case:
 
     def __call__(self, n: int, dtype: torch.dtype, algorithm: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Fill the input on the current stream, launch, and return the result beside what it should be."""
-        n_pes, me = self.world.n_pes, self.world.pe
-        whole = n if self.name in ("all_gather", "broadcast") else n * n_pes
-        input = self.input.view(dtype)[:whole]
-        everybody = [numbers(whole, dtype, pe, seed) for pe in range(n_pes)]
-        input.copy_(everybody[me])
-        if self.name == "all_gather":
-            output = self.output.view(dtype)[: n * n_pes]
-            return kernels.all_gather(output, input, algorithm=algorithm), torch.cat(everybody)
-        if self.name == "all_to_all":
-            output = self.output.view(dtype)[: n * n_pes]
-            expected = torch.cat([other.view(n_pes, n)[me] for other in everybody])
-            return kernels.all_to_all(output, input, algorithm=algorithm), expected
-        if self.name == "reduce_scatter":
-            output = self.output.view(dtype)[:n]
-            expected = torch.stack(everybody).float().sum(0).view(n_pes, n)[me].to(dtype)
-            return kernels.reduce_scatter(output, input, algorithm=algorithm), expected
+        n_pes, me, root = self.world.n_pes, self.world.pe, seed % self.world.n_pes
+        whole = elements_of_input(self.name, n, n_pes)
+        input, output = self.input.view(dtype)[:whole], self.output.view(dtype)
+        inputs = [numbers(whole, dtype, pe, seed) for pe in range(n_pes)]
+        input.copy_(inputs[me])
         if self.name == "all_reduce":
-            out = self.output.view(dtype)[:whole] if seed % 2 else None
-            return kernels.all_reduce(input, out=out, algorithm=algorithm), torch.stack(everybody).float().sum(0).to(
-                dtype
-            )
-        return kernels.broadcast(input, seed % n_pes, algorithm=algorithm), everybody[seed % n_pes]
+            found = kernels.all_reduce(input, out=output[:whole] if seed % 2 else None, algorithm=algorithm)
+        elif self.name == "broadcast":
+            found = kernels.broadcast(input, root, algorithm=algorithm)
+        else:
+            output = output[: n if self.name == "reduce_scatter" else n * n_pes]
+            found = getattr(kernels, self.name)(output, input, algorithm=algorithm)
+        return found, expected_of(self.name, inputs, me, root)
 
     def free(self) -> None:
         triton_dist.barrier_all()
@@ -252,87 +260,74 @@ def kernels_in_graphs(world: World) -> None:
     triton_dist.barrier_all()
 
 
+class OfViews:
+    """A collective whose output is a view of a flat symmetric buffer, and its input one of a flat buffer, which begins
+    at another address on each PE."""
+
+    BEGIN = 3  # of the output; an odd number of bytes of uint8
+
+    def __init__(self, world: World, name: str, algorithm: str, n: int, dtype: torch.dtype) -> None:
+        self.world, self.name, self.algorithm = world, name, algorithm
+        whole = elements_of_input(name, n, world.n_pes)
+        self.input = torch.empty(whole + 3, dtype=dtype, device=world.device)[1 + world.pe % 3 :][:whole]
+        self.flat = triton_dist.empty(n * world.n_pes + 8, dtype=dtype).fill_(77)
+        length = {"reduce_scatter": n, "broadcast": n}.get(name, n * world.n_pes)
+        self.output = self.flat[self.BEGIN :][:length]
+
+    def fill(self, seed: int) -> None:
+        inputs = [numbers(len(self.input), self.input.dtype, pe, seed) for pe in range(self.world.n_pes)]
+        self.input.copy_(inputs[self.world.pe])
+        self.expected = expected_of(self.name, inputs, self.world.pe, root=self.world.n_pes - 1)
+
+    def call(self) -> None:
+        if self.name in ("all_reduce", "broadcast"):
+            self.output.copy_(self.input)
+        if self.name == "all_reduce":
+            kernels.all_reduce(self.output, algorithm=self.algorithm)
+        elif self.name == "broadcast":
+            kernels.broadcast(self.output, self.world.n_pes - 1, algorithm=self.algorithm)
+        else:
+            getattr(kernels, self.name)(self.output, self.input, algorithm=self.algorithm)
+
+    def wrong(self) -> torch.Tensor:
+        """How many elements are, in the view and beside it."""
+        beside = torch.cat([self.flat[: self.BEGIN], self.flat[self.BEGIN + len(self.output) :]])
+        return (self.output != self.expected).sum() + (beside != 77).sum()
+
+
 @check(gpu_only=True)
 def kernels_of_views_that_begin_anywhere(world: World) -> None:
-    """Views of flat buffers, each PE's at another address: direct calls, then a graph of all of them, replayed with
-    other elements."""
-    n_pes, me, at = world.n_pes, world.pe, 3  # of symmetric buffers; an odd number of bytes of uint8
-    wrong: list[tuple[torch.Tensor, str]] = []
+    """Direct calls, then a graph of all of them, replayed with other elements."""
+    found: list[tuple[torch.Tensor, str]] = []
     for n, dtype in ((61, torch.uint8), (64, torch.bfloat16), (50_002, torch.bfloat16), (50_002, torch.uint8)):
-        calls = [
-            (name, algorithm)
+        cases = [
+            OfViews(world, name, algorithm, n, dtype)
             for name in ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter")
             for algorithm in algorithms(name, dtype)
-            if not is_small(algorithm) or n * n_pes * dtype.itemsize <= SMALL
+            if not is_small(algorithm) or n * dtype.itemsize <= SMALL
         ]
-        flat = torch.empty(n * n_pes + 8, dtype=dtype, device=world.device)
-        rooms = [triton_dist.empty(n * n_pes + 8, dtype=dtype) for _ in calls]
-        input = flat[1 + me % 3 :][: n * n_pes]
-
-        def step(
-            n: int = n,
-            calls: list[tuple[str, str]] = calls,
-            input: torch.Tensor = input,
-            rooms: list[torch.Tensor] = rooms,
-        ) -> list[torch.Tensor]:
-            outs = []
-            for (name, algorithm), room in zip(calls, rooms, strict=True):
-                out = room[at : at + n * n_pes]
-                if name in ("all_reduce", "broadcast"):
-                    out.copy_(input)
-                if name == "all_reduce":
-                    kernels.all_reduce(out, algorithm=algorithm)
-                elif name == "broadcast":
-                    kernels.broadcast(out, n_pes - 1, algorithm=algorithm)
-                elif name == "reduce_scatter":
-                    out = kernels.reduce_scatter(out[:n], input, algorithm=algorithm)
-                elif name == "all_gather":
-                    kernels.all_gather(out, input[:n], algorithm=algorithm)
-                else:
-                    kernels.all_to_all(out, input, algorithm=algorithm)
-                outs.append(out)
-            return outs
-
-        def fill(
-            seed: int, flat: torch.Tensor = flat, input: torch.Tensor = input, n: int = n
-        ) -> dict[str, torch.Tensor]:
-            everybody = [numbers(n * n_pes, flat.dtype, pe, seed) for pe in range(n_pes)]
-            flat.fill_(77)
-            input.copy_(everybody[me])
-            total = torch.stack(everybody).float().sum(0).to(flat.dtype)
-            return {
-                "all_gather": torch.cat([other[:n] for other in everybody]),
-                "all_to_all": torch.cat([other.view(n_pes, n)[me] for other in everybody]),
-                "all_reduce": total,
-                "reduce_scatter": total.view(n_pes, n)[me],
-                "broadcast": everybody[-1],
-            }
-
-        def verify(outs: list[torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
-            for (name, algorithm), out, room in zip(calls, outs, rooms, strict=True):  # noqa: B023 (called at once)
-                beside = torch.cat([room[:at], room[at + len(out) :]])
-                count = (out != expected[name]).sum() + (beside != 77).sum()
-                wrong.append((count, f"{name} of {len(out)} {out.dtype} by {algorithm}, {what}"))
-
-        for room in rooms:
-            room.fill_(77)
         triton_dist.barrier_all()
-        expected = fill(1)
-        verify(step(), expected, "a call")
-        torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            outs = step()
-        for seed in (2, 3, 4):
-            expected = fill(seed)
-            graph.replay()
-            verify(outs, expected, f"replay {seed - 1}")
+        for seed in range(4):
+            for case in cases:
+                case.fill(seed)
+            if seed == 1:
+                torch.cuda.synchronize()
+                with torch.cuda.graph(graph):
+                    for case in cases:
+                        case.call()
+            if seed:
+                graph.replay()
+            else:
+                for case in cases:
+                    case.call()
+            found += [(case.wrong(), f"{case.name} of {n} {dtype} by {case.algorithm}, {seed=}") for case in cases]
         torch.cuda.synchronize()
         del graph
         triton_dist.barrier_all()
-        for room in rooms:
-            triton_dist.free(room)
-    for count, what in wrong:
+        for case in cases:
+            triton_dist.free(case.flat)
+    for count, what in found:
         assert count.item() == 0, f"{what}: {count.item()} elements differ"
 
 
