@@ -32,7 +32,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 from triton_dist.kernels import functional
-from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
+from triton_dist.kernels.dependent_launch import dependent, launch_options, wait_for_previous
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer, [batch, length, KV heads of this PE, head_dim]."""
@@ -152,7 +152,6 @@ def _rotate_and_keep(
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """A program has one head of one sequence: a query, the key or the value of a group."""
-    let_next_begin(DEPENDENT)
     wait_for_previous(DEPENDENT)
     request, group, head = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     half = tl.arange(0, D // 2)

@@ -296,8 +296,8 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_DEPENDENT_LAUNCH",
             _flag,
             False,
-            "GPU world: kernels of a decode step begin while those in front of them end, and ask for their weights "
-            "meanwhile (programmatic dependent launch, from Hopper on). Not measured yet, and so off. Read by init().",
+            "GPU world: kernels of a decode step take their places while those in front of them end (programmatic "
+            "dependent launch, from Hopper on). Off, as it was timed on one GPU only. Read by init().",
             "flag",
         ),
         Variable(

@@ -1,5 +1,5 @@
-"""Compiles a flash decode for an H200 that need not be there: ``decode_ptx.py CASE PES FILE``. For one PE it is that of
-heads that PEs share, and stores no logarithms.
+"""Compiles a flash decode for an H200 that need not be there: ``decode_ptx.py CASE PES [dependent] FILE``. For one PE
+it is that of heads that PEs share, and stores no logarithms.
 
 Writes its PTX to FILE and prints the bytes of shared memory.
 """
@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 from triton_dist.compiler import transport
 from triton_dist.kernels.attention.arguments import shape_for
 from triton_dist.kernels.attention.flash_decode import flash_decode_kernel
+from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.tile_order import tasks_in_step
 
@@ -31,7 +32,7 @@ CASES = {  # query heads a KV head, head size, of values, the cache's dtype, pag
 }
 
 
-def compiled(case: str, size: int) -> Any:
+def compiled(case: str, size: int, *, dependent: bool = False) -> Any:
     """The kernel of a case for so many PEs."""
     group, dim, dim_v, cache, paged, scatter = CASES[case]
     first = 1 << (dim.bit_length() - 1)
@@ -43,7 +44,7 @@ def compiled(case: str, size: int) -> Any:
         "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
         "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix, "PAGE": 16 * paged,
         "TILE_GROUPS": tasks_in_step(shape.tiles, 132), "HEAD_GROUPS": 8 if dim <= 256 else 1,
-        "MEMBERS": Members(0, 1, size), "trace": None, "DEPENDENT": False,
+        "MEMBERS": Members(0, 1, size), "trace": None, "DEPENDENT": dependent,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
     constants |= {"lse": None} if size == 1 else {}
     pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}
@@ -55,12 +56,12 @@ def compiled(case: str, size: int) -> Any:
     place = flash_decode_kernel.arg_names.index
     attributes = {(place(name),): [["tt.divisibility", 16]] for name in aligned if types[name] != "constexpr"}
     source = ASTSource(fn=flash_decode_kernel, signature=types, constexprs=constants, attrs=attributes)
-    options = {"num_warps": shape.warps, "num_stages": shape.stages}
+    options = {"num_warps": shape.warps, "num_stages": shape.stages} | launch_options(dependent=dependent)
     with transport.using("p2p"):
         return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
 if __name__ == "__main__":
-    kernel = compiled(sys.argv[1], int(sys.argv[2]))
-    Path(sys.argv[3]).write_text(kernel.asm["ptx"])
+    kernel = compiled(sys.argv[1], int(sys.argv[2]), dependent="dependent" in sys.argv)
+    Path(sys.argv[-1]).write_text(kernel.asm["ptx"])
     print(kernel.metadata.shared)

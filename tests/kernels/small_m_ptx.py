@@ -18,7 +18,6 @@ from triton_dist.compiler import transport
 from triton_dist.kernels.dependent_launch import launch_options
 from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.small_m import MAX_BANDS, cut_for, gemm_small_m, stages_for
-from triton_dist.kernels.gemm.small_m_tile import ahead_of
 
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 
@@ -26,19 +25,17 @@ PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool, bands: bool, shards: bool) -> None:
     count = MAX_BANDS if bands or shards else 1
     cut = cut_for(rows, 8192, 2, PROGRAMS, count)
-    stages = stages_for(rows, cut, 2, SHARED // 2 - 1024 if dependent else SHARED)
+    stages = stages_for(rows, cut, 2, SHARED)
     constants: dict[str, Any] = {
         "TO_ALL": not shards, "MEMBERS": (0, 1, N_PES), "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
         "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": 3 if shards else 2, "B_TMA": True,
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1, "DEPENDENT": dependent,
         "BANDS": count,
-        "AHEAD": ahead_of(8192 // cut.block_n, cut.block_n, 8192, 2) if dependent else 0,
     } | ({} if traced else {"trace": None})  # fmt: skip
     types = dict.fromkeys(gemm_small_m.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
     types |= {
         "c": "*bf16",
         "slots": "*i32",
-        "first_b": "*bf16" if dependent else "constexpr",
         "trace": "*i64" if traced else "constexpr",
         "a": f"tensordesc<bf16[{f'{N_PES}, {rows // N_PES}' if shards else rows}, {cut.block_k}]>",
     }
@@ -48,7 +45,6 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool, dependent: bool
     parts = {"bias": "*bf16", "residual": "*bf16", "columns": "i32"} if finished else {}
     types["epilogue"] = Epilogue(**(dict.fromkeys(Epilogue._fields, "constexpr") | parts))
     known: dict[Any, Any] = {(place(name),): value for name, value in constants.items()}
-    known |= {} if dependent else {(place("first_b"),): None}
     known |= {(place("epilogue"), i): None for i, name in enumerate(Epilogue._fields) if name not in parts}
     source = ASTSource(fn=gemm_small_m, signature=types, constexprs=known, attrs=aligned)
     with transport.using("p2p"):

@@ -57,6 +57,17 @@ def test_decode_is_pipelined_and_fits(tmp_path: Path, case: str) -> None:
         assert ptx.count("ld.global.v4.b32") >= 32
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pes", ["1", "4"])
+def test_what_follows_a_decode_may_begin_when_all_keys_are_loaded(tmp_path: Path, pes: str) -> None:
+    ptx, _, _ = compiled(tmp_path, "decode_ptx.py", "gqa", pes, "dependent")
+    order = re.findall(r"griddepcontrol\.\w+|ld\.global(?=\.v4)|cp\.async\.cg|ld\.volatile", ptx)
+    assert order[0] == "griddepcontrol.wait"
+    turn = order.index("griddepcontrol.launch_dependents")  # of programs without keys it may stand a second time
+    assert "cp.async.cg" in order[:turn] and "cp.async.cg" not in order[turn:]
+    assert "ld.volatile" not in order[:turn] and ("ld.volatile" in order) == (pes == "4")
+
+
 @pytest.mark.parametrize("case", ["gqa", pytest.param("mla-16", marks=pytest.mark.slow)])
 def test_decode_of_heads_that_pes_share_knows_no_peers(tmp_path: Path, case: str) -> None:
     ptx, _, _ = compiled(tmp_path, "decode_ptx.py", case, "1")

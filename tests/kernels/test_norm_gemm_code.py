@@ -20,7 +20,6 @@ SLOW = ((64, 25600, ""), (32, 3072, ""), (64, 12288, "dependent"))
     [(16, 12288, ""), (16, 3072, "dependent"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
 )
 def test_programs_stream_and_fit_on_the_gpu_together(tmp_path: Path, rows: int, columns: int, how: str) -> None:
-    """Those of an SM, and with dependent launches one of the next kernel beside one of this."""
     file = tmp_path / "kernel.ptx"
     stages, shared, of_an_sm = map(int, made_by(COMPILE, str(rows), str(columns), file, *how.split()).split())
     assert (shared + 1024) * of_an_sm <= SM
@@ -28,12 +27,11 @@ def test_programs_stream_and_fit_on_the_gpu_together(tmp_path: Path, rows: int, 
     assert "wgmma.mma_async" in ptx
     # The loop is pipelined: loads of A and B for all stages but one in front of it, and for one in it.
     assert stages >= 4 and ptx.count("cp.async.bulk.tensor") == 2 * stages
-    orders = re.findall(r"bulk\.prefetch\.L2|griddepcontrol\.\w+|bulk\.tensor", ptx)
-    if how:  # what is asked for, then the wait, loads, and the next kernel's turn when all have come
-        first = orders.index("bulk.tensor")
-        assert set(orders[: first - 1]) == {"bulk.prefetch.L2"} and orders[first - 1] == "griddepcontrol.wait", orders
-        assert orders[-1] == "griddepcontrol.launch_dependents" and orders.count(orders[-1]) == 1, orders
+    orders = re.findall(r"griddepcontrol\.\w+|bulk\.tensor", ptx)
+    if how:  # the wait, loads, and the next kernel's turn when all have come
+        assert orders[0] == "griddepcontrol.wait" and set(orders[1:-1]) == {"bulk.tensor"}, orders
+        assert orders[-1] == "griddepcontrol.launch_dependents", orders
     else:
-        assert not [order for order in orders if order.startswith(("griddep", "bulk.prefetch"))], orders
+        assert set(orders) == {"bulk.tensor"}, orders
     report = ptxas_report(file)
     assert " 0 bytes spill stores" in report, report

@@ -1,15 +1,15 @@
-"""Programmatic dependent launch: a kernel begins while the one in front of it on the stream ends.
+"""Programmatic dependent launch: a kernel's programs take their places while those of the one in front of it end.
 
-A kernel of a decode step takes some ten microseconds. For most of them it loads its weight. Two or three are the end of
-one and the beginning of the next: programs end at different times, sums over PEs come back, a launch takes a
-microsecond. The weight depends on no kernel in front. So a kernel that is launched this way begins when all programs of
-the one in front have loaded what they need, asks for the first bytes of its own weight, which come to the L2 cache
-meanwhile, and waits for that kernel's end before it touches anything else.
+A kernel of a decode step takes some ten microseconds, of which one or two are the end of the kernel in front and its
+own launch: programs end at different times, sums over PEs come back, what was written is made visible. A kernel that is
+launched this way has its programs on the SMs as soon as these are free, once all programs of the one in front have
+called ``let_next_begin``. They wait for that kernel's end, in ``wait_for_previous``, before they touch anything.
 
-A kernel that lets the next one begin must have all of its programs on the GPU by then, which a program's own call says
-of no other; the hardware counts them. What a kernel in front wrote is visible behind ``wait_for_previous``, and nothing
-of it before. The next kernel's programs take their place on the SMs while they wait, so kernels of a chain leave each
-other half of the shared memory.
+A kernel lets the next one begin when its own loads are done, not before. Programs of the next one would take places on
+the SMs that have room then, some of them two of one SM, and stay there: they would load unevenly, and 17 % longer
+(docs/decisions/0130). A kernel that lets the next one begin must have all of its programs on the GPU by then, which a
+program's own call says of no other; the hardware counts them. What a kernel in front wrote is visible behind
+``wait_for_previous``, and nothing of it before.
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA, ``griddepcontrol``.
 """
@@ -31,18 +31,12 @@ from triton_dist.world import World
 from triton_dist.world.current import current_world
 
 __all__ = [
-    "PREFETCHED",
     "DependentLaunches",
     "dependent",
     "launch_options",
     "let_next_begin",
-    "prefetch",
     "wait_for_previous",
 ]
-
-PREFETCHED = 16 << 20
-"""Bytes of a weight that are asked for beforehand: what memory delivers in the few microseconds that there are, and a
-third of the L2 cache, which the kernel in front still uses."""
 
 
 class DependentLaunches:
@@ -88,17 +82,3 @@ def let_next_begin(DEPENDENT: tl.constexpr):
     """The next kernel may begin when all programs have called this."""
     if DEPENDENT:
         gdc_launch_dependents()
-
-
-@triton.jit
-def prefetch(lines, nbytes, LINES: tl.constexpr):
-    """Ask for ``nbytes``, a multiple of 16, behind each of ``LINES`` addresses, multiples of 16, to come to the L2
-    cache."""
-    tl.inline_asm_elementwise(
-        "{ cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0; }",
-        "=r,l,r",
-        [lines.to(tl.int64), tl.full([LINES], 0, tl.int32) + nbytes],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )

@@ -217,7 +217,6 @@ def norm_gemms_are_launched_again() -> None:
 
 
 def dependent_launches_are_prepared() -> None:
-    """They ask for some of B beforehand, by a pointer beside its descriptor."""
     with mock.patch.object(WORLD.own(DependentLaunches), "on", True):
         is_repeated("fused", lambda: kernels.gemm_all_reduce(given.FEW, B, given.TO_ALL, algorithm="fused"))
         is_repeated(

@@ -161,7 +161,6 @@ def flash_decode_kernel(
     COLUMNS: tl.constexpr, WAYS: tl.constexpr, RADIX: tl.constexpr, TILE_GROUPS: tl.constexpr,
     HEAD_GROUPS: tl.constexpr, MEMBERS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    let_next_begin(DEPENDENT)  # it may ask for its weight while this one computes, which loads less
     wait_for_previous(DEPENDENT)
     SIZE: tl.constexpr = group_size(MEMBERS)
     SHARING: tl.constexpr = QUERY_HEADS // KV_HEADS
@@ -235,6 +234,7 @@ def flash_decode_kernel(
                 send_rows(here, rows, heads // OWNED, there, n_rows, total, largest, weight, number, SCATTER, MEMBERS)
             record_event(trace, SEND, where, began)
         block += count
+    let_next_begin(DEPENDENT)
     if SIZE > 1:
         block = first
         tasks = 0

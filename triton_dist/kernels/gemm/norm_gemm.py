@@ -25,11 +25,11 @@ from triton_dist.kernels.gemm.epilogue import Epilogue, finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, multiply, prefetch_tile, store_tile, tile_operands
+from triton_dist.kernels.gemm.small_m_tile import Cut, multiply, store_tile, tile_operands
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.options import check_number
-from triton_dist.kernels.prepared import Launch, Second
+from triton_dist.kernels.prepared import Launch
 from triton_dist.world.current import current_world
 
 __all__ = ["MAX_ROWS", "MAX_ROWS_OF_NORM", "cut_for", "launch", "norm_gemm", "stages_for"]
@@ -43,15 +43,12 @@ _NAME = "norm_gemm"
 
 @triton.jit(do_not_specialize=["M"])
 def norm_gemm_kernel(
-    a, b, c, norm, first_b, epilogue, eps, M, N, K, a_step, b_row, b_column, c_step,
+    a, b, c, norm, epilogue, eps, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr,
     B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr, DEPENDENT: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):  # fmt: skip
     FOLD: tl.constexpr = fold_of(epilogue.activation)
     tile = tl.program_id(0)
-    if AHEAD > 0:
-        prefetch_tile(first_b, tile, N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
     wait_for_previous(DEPENDENT)
     sums = multiply(
         a, b, norm, eps, 0, tile, M, N, K, BLOCK_M, BLOCK_M, a_step, b_row, b_column, BLOCK_M, BLOCK_M, BLOCK_N,
@@ -152,22 +149,19 @@ def launch(
     block_m = max(16, int(triton.next_power_of_2(m)))
     on_gpu = triton_dist.kind() == "gpu"
     if cut is None:
-        cut = cut_for(block_m, n, itemsize, sms(), dependent()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
+        cut = cut_for(block_m, n, itemsize, sms()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
     of_tile = tile_operands(a, b, block_m, cut)
     tiles = triton.cdiv(n, cut.block_n)
     overlaps = dependent()
-    ahead = ahead_of(tiles, cut.block_n, k, itemsize) if overlaps and of_tile.constants["B_TMA"] else 0
-    first = of_tile.a, of_tile.b, c, norm
     return prepared.launch(
-        norm_gemm_kernel, (tiles,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), epilogue,
-        eps, m, n, k, a.stride(0), *b.stride(), c.stride(0), **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead,
-        num_warps=cut.warps,
-        num_stages=stages_for(block_m, cut, itemsize, tiles, sms(), gpu().shared_memory, overlaps) if on_gpu else 1,
+        norm_gemm_kernel, (tiles,), (of_tile.a, of_tile.b, c, norm), epilogue, eps, m, n, k, a.stride(0), *b.stride(),
+        c.stride(0), **of_tile.constants, DEPENDENT=overlaps, num_warps=cut.warps,
+        num_stages=stages_for(block_m, cut, itemsize, tiles, sms(), gpu().shared_memory) if on_gpu else 1,
         **launch_options(dependent=overlaps),
     )  # fmt: skip
 
 
-def cut_for(block_m: int, n: int, itemsize: int, n_sms: int, overlaps: bool = False) -> Cut:
+def cut_for(block_m: int, n: int, itemsize: int, n_sms: int) -> Cut:
     """The cut of a GEMM with ``n`` columns: narrow tiles, so that all SMs load, but no more than two for an SM.
 
     A program that has an SM's shared memory for itself, and few rows, takes half as many blocks along K, of twice the
@@ -177,17 +171,14 @@ def cut_for(block_m: int, n: int, itemsize: int, n_sms: int, overlaps: bool = Fa
     while triton.cdiv(n, block_n) > 2 * n_sms and block_n < 256:
         block_n *= 2
     nbytes = 256 if block_n == 64 and block_m <= 32 else 128
-    if nbytes == 256 and itemsize == 2 and triton.cdiv(n, block_n) <= n_sms and not overlaps:
+    if nbytes == 256 and itemsize == 2 and triton.cdiv(n, block_n) <= n_sms:
         nbytes = 512
     block_k = nbytes // itemsize
     return Cut(block_n, block_k, 4 if block_m * block_n * itemsize <= 32768 else 8, itemsize == 2)
 
 
-def stages_for(
-    block_m: int, cut: Cut, itemsize: int, tiles: int, n_sms: int, shared_memory: int, overlaps: bool = False
-) -> int:
-    """How many blocks along K can be in flight, where each program has its part of an SM's shared memory, and one of
-    the next kernel another part if it ``overlaps``."""
-    own = shared_memory if tiles <= n_sms and not overlaps else shared_memory // 2 - 1024
+def stages_for(block_m: int, cut: Cut, itemsize: int, tiles: int, n_sms: int, shared_memory: int) -> int:
+    """How many blocks along K can be in flight, where each program has its part of an SM's shared memory."""
+    own = shared_memory if tiles <= n_sms else shared_memory // 2 - 1024
     normalised = block_m * cut.block_k * itemsize  # a block of A, beside those in flight
     return max(1, min(8, (own - 2048 - normalised) // ((block_m + cut.block_n) * cut.block_k * itemsize)))

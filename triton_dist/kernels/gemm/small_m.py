@@ -27,8 +27,8 @@ from triton_dist.kernels.device import gpu, has_gpu_sizes
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, multiply, prefetch_tile, store_tile, tile_operands
-from triton_dist.kernels.prepared import Launch, Second, launch
+from triton_dist.kernels.gemm.small_m_tile import Cut, multiply, store_tile, tile_operands
+from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -117,14 +117,12 @@ def _exchange(
 
 @triton.jit(do_not_specialize=["M", "each", "mine"])
 def gemm_small_m(
-    a, b, c, first_b, slots, epilogue, trace, M, N, K, each, mine, a_step, b_row, b_column, c_step,
+    a, b, c, slots, epilogue, trace, M, N, K, each, mine, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
-    WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, AHEAD: tl.constexpr, BANDS: tl.constexpr,
+    WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, BANDS: tl.constexpr,
 ):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
-    if AHEAD > 0:
-        prefetch_tile(first_b, tl.program_id(0) // BANDS, N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
     wait_for_previous(DEPENDENT)
     BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
     slots += tl.program_id(0) * (_HEADER + 2 * SLOTS * N_PES * WORDS)
@@ -192,15 +190,12 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     tiles = triton.cdiv(n, cut.block_n) * bands
     programs = min(tiles, portable.programs(sm_margin))  # all wait for those of other PEs, and so run at one time
     overlaps = dependent()
-    asks = overlaps and of_tile.constants["B_TMA"]
-    ahead = ahead_of(triton.cdiv(programs, bands), cut.block_n, k, a.element_size()) if asks else 0
-    first = of_tile.a, of_tile.b, c
     return launch(
-        gemm_small_m, (programs,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), slots,
-        epilogue, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
+        gemm_small_m, (programs,), (of_tile.a, of_tile.b, c), slots, epilogue,
+        record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, c.shape[0], a.stride(0), *b.stride(), c.stride(0), TO_ALL=to_all, MEMBERS=comm.members,
-        WORDS=words, **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead, BANDS=bands, num_warps=cut.warps,
-        num_stages=_stages_here(block_m, cut, a.element_size(), overlaps), **launch_options(dependent=overlaps),
+        WORDS=words, **of_tile.constants, DEPENDENT=overlaps, BANDS=bands, num_warps=cut.warps,
+        num_stages=_stages_here(block_m, cut, a.element_size()), **launch_options(dependent=overlaps),
     )  # fmt: skip
 
 
@@ -252,8 +247,8 @@ def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int
     return max(1, min(8, (shared_memory - 2048) // ((block_m + cut.block_n) * cut.block_k * itemsize)))
 
 
-def _stages_here(block_m: int, cut: Cut, itemsize: int, overlaps: bool) -> int:
+def _stages_here(block_m: int, cut: Cut, itemsize: int) -> int:
     if not has_gpu_sizes():
         return 1
     shared_memory = _HOPPERS if triton_dist.kind() == "cpu" else gpu().shared_memory
-    return stages_for(block_m, cut, itemsize, shared_memory // 2 - 1024 if overlaps else shared_memory)
+    return stages_for(block_m, cut, itemsize, shared_memory)

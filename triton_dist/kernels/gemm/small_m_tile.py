@@ -10,10 +10,9 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.dependent_launch import PREFETCHED, prefetch
 from triton_dist.kernels.device import gpu
 
-__all__ = ["Cut", "ahead_of", "by_tma", "multiply", "prefetch_tile", "store_tile", "tile_operands"]
+__all__ = ["Cut", "by_tma", "multiply", "store_tile", "tile_operands"]
 
 
 @triton.jit
@@ -69,28 +68,6 @@ def multiply(
             sums = tl.dot(x, y, sums, input_precision="ieee")
     sums = tl.trans(sums) if TURNED else sums
     return sums if norm is None else sums * tl.rsqrt(tl.sum(squares, axis=1) / K + eps)[:, None]
-
-
-@triton.jit
-def prefetch_tile(
-    b, tile, N, K, b_row, b_column, AHEAD: tl.constexpr, BLOCK_N: tl.constexpr, B_BY_COLUMNS: tl.constexpr
-):
-    """Ask for what a tile needs first of B, ``AHEAD`` elements along K of each of its columns; b: a pointer."""
-    SIZE: tl.constexpr = b.dtype.element_ty.primitive_bitwidth // 8
-    if B_BY_COLUMNS:
-        columns = tl.minimum(tile * BLOCK_N + tl.arange(0, BLOCK_N), N - 1)
-        prefetch(b + columns.to(tl.int64) * b_column, tl.minimum(K, AHEAD) * SIZE // 16 * 16, BLOCK_N)
-    else:
-        k = tl.minimum(tl.arange(0, AHEAD), K - 1)
-        there = tl.minimum(N - tile * BLOCK_N, BLOCK_N) * SIZE // 16 * 16
-        prefetch(b + k.to(tl.int64) * b_row + tile * BLOCK_N, there, AHEAD)
-
-
-def ahead_of(tiles: int, block_n: int, k: int, itemsize: int) -> int:
-    """How many elements along K of each tile's columns are asked for before the kernel in front has ended: a power of
-    two, so that all tiles together are ``PREFETCHED`` bytes at most."""
-    most = min(PREFETCHED // (tiles * block_n * itemsize), k)
-    return 1 << max(most, 1).bit_length() - 1
 
 
 @triton.jit
