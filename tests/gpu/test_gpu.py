@@ -49,6 +49,12 @@ def test_transformer_of_experts(n_gpus: int) -> None:
     assert "PASS 05_transformer: gpu world" in run.stdout
 
 
+def test_models_in_training_and_serving(n_gpus: int) -> None:
+    run = torchrun(min(n_gpus, 4), "tests/gpu/worker_models.py", env=CHECKS, timeout=900)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 5, run.stdout
+
+
 @functools.cache
 def warm_cache(transport: str) -> None:
     """The checks' kernels are compiled by all cores at once. What fails here, fails in the test as well."""

@@ -14,7 +14,8 @@ from forking import COMPILER, launch
 
 from triton_dist.testing import Result
 
-CHECKS = Path(__file__).parent / "checks"
+HERE = Path(__file__).parent
+CHECKS = HERE / "checks"
 ROOT = Path(__file__).parents[2]
 HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a file on one PE
 FILES_OF_TWO = "transformer.py", "experts.py", "compiled.py", "hugging_face.py", "serving.py"
@@ -36,7 +37,7 @@ IMPORTED = (
 
 
 def launched(args: Sequence[str | Path], n_pes: int) -> Result:
-    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(str, (HARNESS, ROOT / "examples")))}
+    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(str, (HARNESS, HERE, ROOT / "examples")))}
     return launch(args, n_pes, env=environment, modules=IMPORTED)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import qwen3
 import torch
+from compared import ONE_LAYER, PROMPT, close, compare, fused, generate, sharded, tokens
 from experts import EXPERTS
 from harness import main as run
 from torch import distributed
 from torch._dynamo.utils import counters
-from transformer import ONE_LAYER, PROMPT, close, compare, fused, generate, sharded, tokens
 
 AS_ONE_GRAPH = {"backend": "aot_eager", "fullgraph": True}
 
@@ -29,7 +29,7 @@ def compare_compiled(world: Any, config: qwen3.Config) -> None:
     counters.clear()
     compare(world, config, torch.float32, True, **AS_ONE_GRAPH)
     with torch.no_grad():
-        expected = qwen3.build(config, "cpu", torch.float32)(tokens())[:, PROMPT - 1 :]
+        expected = qwen3.build(config, "cpu", torch.float32)(tokens(world))[:, PROMPT - 1 :]
         prefill = sharded(world, config, torch.float32, sequence=True)
         decode = sharded(world, config, torch.float32, sequence=False)
         qwen3.share_weights(prefill, decode)

@@ -8,11 +8,11 @@ from typing import Any
 import qwen3
 import qwen3_moe
 import torch
+from compared import compare, prefill_and_decode, sharded, tokens
 from harness import main as run
 from harness import raises
 from torch import distributed
 from torch.distributed.tensor import init_device_mesh
-from transformer import compare, prefill_and_decode, sharded, tokens
 
 from triton_dist import tensor_parallel
 from triton_dist.nn import MoE
@@ -81,7 +81,7 @@ def check_mistakes_of_experts(world: Any) -> None:
     mesh = init_device_mesh("cpu", (world.n_pes,))
     model = qwen3.build(EXPERTS, "cpu", torch.float32, mesh, tensor_parallel, sequence=True, max_tokens=3)
     with raises(ValueError, "has 8 tokens, and max_tokens is 3"):
-        model(tokens()[:, :8])
+        model(tokens(world)[:, :8])
 
 
 if __name__ == "__main__":
