@@ -1,7 +1,8 @@
 """Print which op of the table was run where: docs/tested.md, from what the checks between PEs wrote down.
 
 torchrun --nproc-per-node 2 tests/gpu/worker_ops.py --results p2p-2.json    # in each world to be shown
-python scripts/op_coverage.py --add "H200, CUDA 13" p2p-2.json …            # into benchmarks/results
+python scripts/op_coverage.py --add "H200, CUDA 13" p2p-2.json …            # into benchmarks/results; of a world
+    # whose checks ran in several parts, all files of one commit
 python scripts/op_coverage.py > docs/tested.md                              # what `make docs` does
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,27 @@ def _rocshmem(op: Op) -> str:
     return "compiled" if op.routines["rocshmem"] or not op.caller else "—"
 
 
+def added(known: Iterable[Any], where: str, parts: Iterable[Any]) -> list[Any]:
+    """The runs that are ``known``, but those of the worlds of which there are ``parts``: these in their place.
+
+    Raises:
+        ValueError: parts of a world are of two commits, or have a check in common.
+    """
+    found: dict[tuple[str, int], Any] = {}
+    for part in parts:
+        key = part["transport"], part["pes"]
+        run = found.setdefault(key, {"where": where} | part | {"checks": [], "skipped": []})
+        if run["commit"] != part["commit"]:
+            raise ValueError(f"{_title(part)}: parts are of the commits {run['commit']} and {part['commit']}")
+        twice = {check["check"] for check in run["checks"]} & {check["check"] for check in part["checks"]}
+        if twice:
+            raise ValueError(f"{_title(part)}: two parts have the checks {', '.join(sorted(twice))}")
+        run["checks"] += part["checks"]
+        run["skipped"] += part["skipped"]
+    runs = {(run["transport"], run["pes"]): run for run in known} | found
+    return [runs[key] for key in sorted(runs, reverse=True)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument(
@@ -72,11 +94,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.add:
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        runs = {(run["transport"], run["pes"]): run for run in known}
-        for file in arguments.results:
-            run = json.loads(file.read_text())
-            runs[run["transport"], run["pes"]] = {"where": arguments.add} | run
-        RESULTS.write_text(json.dumps([runs[key] for key in sorted(runs, reverse=True)], indent=1) + "\n")
+        runs = added(known, arguments.add, [json.loads(file.read_text()) for file in arguments.results])
+        RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
     else:
         print("\n".join(page()))
 

@@ -207,3 +207,18 @@ def test_the_reference_is_up_to_date() -> None:
 def test_the_table_of_what_was_run_is_up_to_date() -> None:
     page = "\n".join([*op_coverage.page(), ""])
     assert page == (ROOT / "docs/tested.md").read_text(), "docs/tested.md is stale: run `make docs`"
+
+
+def test_runs_in_parts_are_put_together_and_replace_older_ones() -> None:
+    def part(*checks: str, commit: str = "new", pes: int = 2) -> dict[str, Any]:
+        made = [{"check": check, "passed": True, "ops": []} for check in checks]
+        return {"transport": "p2p", "pes": pes, "commit": commit, "checks": made, "skipped": []}
+
+    known = [part("a", commit="old"), part("a", commit="old", pes=4)]
+    found = op_coverage.added(known, "here", [part("a", "b"), part("c")])
+    assert [(run["pes"], run["commit"]) for run in found] == [(4, "old"), (2, "new")]
+    assert found[1]["where"] == "here" and [check["check"] for check in found[1]["checks"]] == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="p2p, 2 PEs: parts are of the commits new and newer"):
+        op_coverage.added(known, "here", [part("a"), part("b", commit="newer")])
+    with pytest.raises(ValueError, match="two parts have the checks a"):
+        op_coverage.added(known, "here", [part("a", "b"), part("a")])

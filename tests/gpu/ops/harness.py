@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import functools
 import json
 import os
 import subprocess
@@ -109,14 +110,22 @@ def main() -> int:
             seconds = time.perf_counter() - begin
             _say(world, f"{error} ({seconds:.2f} s)")
             results.append({"check": name, "passed": error.startswith("PASS"), "ops": record.take()})
+            _write(world, args.results, results, skipped)  # each time, since a time limit may end this program
+        _write(world, args.results, results, skipped)
         _say(world, f"{len(chosen) - failed} of {len(chosen)} without failure on {world.n_pes} PEs")
-        if args.results and world.pe == 0:
-            where = {"transport": world.transport if GPU else "cpu", "pes": world.n_pes}
-            run = where | {"commit": commit(), "checks": results, "skipped": skipped}
-            args.results.write_text(json.dumps(run, indent=1))
     return 1 if failed else 0
 
 
+def _write(world: World, file: Path | None, checks: list[dict[str, Any]], skipped: list[str]) -> None:
+    """Write what has run so far, if it is wanted."""
+    if file is not None and world.pe == 0:
+        where = {"transport": world.transport if GPU else "cpu", "pes": world.n_pes}
+        written = file.with_suffix(".part")
+        written.write_text(json.dumps(where | {"commit": commit(), "checks": checks, "skipped": skipped}, indent=1))
+        written.replace(file)
+
+
+@functools.cache
 def commit() -> str | None:
     """The commit of this tree, or of ``GIT_COMMIT`` where it is no repository; with ``+`` if files differ from it."""
 
