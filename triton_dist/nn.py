@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from triton_dist.distributed_experts import check_mesh, distribute
 from triton_dist.kernels.functional.autocast import as_autocast
 from triton_dist.kernels.functional.group import communicator, resolve
 from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, check_replicated, moe_layer
@@ -68,6 +69,11 @@ class MoE(nn.Module):
         w13: [L, 2 * intermediate, hidden], of this PE's L experts, the gates' rows first.
         w2: [L, hidden, intermediate]. With ``tensor`` L is num_experts. With it and with ``tp_group`` intermediate is
             that of this PE's slice.
+        mesh: of :meth:`distribute_parameters`, or None.
+
+    These tensors have the same names on all PEs, and other numbers. What saves or adds up by names alone, as
+    ``torch.distributed.checkpoint`` and ``clip_grad_norm_`` do, takes them for one tensor:
+    :meth:`distribute_parameters` makes DTensors of them.
 
     Under ``torch.autocast`` tokens and matrices are cast to its dtype, as those of ``nn.Linear``, and the result is of
     that. The router is computed in float32 with and without it. A copy of the module (``copy.deepcopy``) has the same
@@ -153,6 +159,7 @@ class MoE(nn.Module):
         self.scoring, self.norm_topk_prob = scoring, norm_topk_prob
         self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
         self.group, self.tp_group, self.replicated = group, tp_group, replicated
+        self.mesh: Any = None
         made: dict[str, Any] = {"dtype": dtype, "device": device or current_world().device}
         local = num_experts if sliced else num_experts // max(size, 1)
         intermediate //= max(slices, 1)
@@ -183,12 +190,64 @@ class MoE(nn.Module):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MoE:
-        """Of everything but the groups, which PEs make together and a copy shares."""
-        memo |= {id(group): group for group in (self.group, self.tp_group)}
+        """Of everything but groups and mesh, which PEs make together and a copy shares."""
+        memo |= {id(group): group for group in (self.group, self.tp_group, self.mesh)}
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         copied.__setstate__(copy.deepcopy(self.__dict__, memo))  # type: ignore[no-untyped-call]
         return copied
+
+    def distribute_parameters(self, mesh: Any) -> MoE:
+        """Make DTensors over ``mesh`` of the parameters, and return the module.
+
+        ``w13`` becomes [num_experts, 2, intermediate, hidden] and ``w2`` [num_experts, hidden, intermediate], of which
+        every PE has its experts or its slice of them, in the same memory; router and shared expert are those of the
+        mesh's first PE. So ``torch.distributed.checkpoint`` saves all of them, and loads them for any number of PEs and
+        any ``parallel``; optimizers and ``clip_grad_norm_`` see which gradients are to be added up. Call it before
+        optimizers, ``fully_shard`` and ``torch.compile`` see the module. *Collective.*
+
+        Args:
+            mesh: a ``DeviceMesh`` whose one dimension has the PEs of ``group``, or two those of ``group`` and of
+                ``tp_group``, in their order.
+
+        Raises:
+            TypeError, ValueError: ``mesh`` is not as described. RuntimeError: the parameters are DTensors.
+        """
+        if self.mesh is not None:
+            raise RuntimeError("MoE.distribute_parameters: the parameters are DTensors of a mesh already")
+        groups = [("group", self.group), ("tp_group", self.tp_group)][: 1 if self.tp_group is None else 2]
+        check_mesh("MoE.distribute_parameters", mesh, groups)
+        if mesh.device_type != self.gate.device.type and not self.gate.is_meta:
+            raise ValueError(
+                f"MoE.distribute_parameters: the mesh is of {mesh.device_type}, and the parameters are on"
+                f" {self.gate.device}"
+            )
+        experts = [2 if self.parallel == "tensor" else 0, 2][: mesh.ndim]
+        self.w13 = distribute(self.w13, self.w13.view(len(self.w13), 2, -1, self.w13.shape[2]), mesh, experts)
+        self.w2 = distribute(self.w2, self.w2, mesh, experts)
+        for module, name in ((self, "gate"), (self.shared_up, "weight"), (self.shared_down, "weight")):
+            if module is not None:
+                parameter = getattr(module, name)
+                setattr(module, name, distribute(parameter, parameter, mesh, [None] * mesh.ndim))
+        self.mesh = mesh
+        return self
+
+    def _own(self, parameter: torch.Tensor) -> torch.Tensor:
+        """This PE's part of the matrices of experts, as an ordinary tensor."""
+        if self.mesh is None:
+            return parameter
+        own: torch.Tensor = parameter.to_local()  # type: ignore[attr-defined]
+        return own.flatten(1, 2) if own.dim() == 4 else own
+
+    def _replicated(self, parameter: torch.Tensor) -> torch.Tensor:
+        """A parameter that all PEs have, as an ordinary tensor, whose gradients are those of this PE's tokens."""
+        if self.mesh is None:
+            return parameter
+        from torch.distributed.tensor import Partial, Replicate
+
+        same = (self.replicated and self.tp_group is None, self.replicated)
+        sums = [Replicate() if same[dim] else Partial() for dim in range(self.mesh.ndim)]
+        return parameter.to_local(grad_placements=sums)  # type: ignore[attr-defined, no-any-return]
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The experts of tokens [T, hidden], and their weights: [T, top_k] int64 and float32."""
@@ -196,7 +255,7 @@ class MoE(nn.Module):
             return self._route(x)
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = nn.functional.linear(x.float(), self.gate.float())
+        logits = nn.functional.linear(x.float(), self._replicated(self.gate).float())
         if self.scoring == "softmax":
             return softmax_top_k(logits, self.top_k, norm_topk_prob=self.norm_topk_prob)
         return group_limited_top_k(
@@ -217,8 +276,8 @@ class MoE(nn.Module):
             as_autocast(tokens),
             ids,
             weights,
-            as_autocast(self.w13),
-            as_autocast(self.w2),
+            as_autocast(self._own(self.w13)),
+            as_autocast(self._own(self.w2)),
             num_experts=self.num_experts,
             max_tokens=self.max_tokens,
             capacity=self.capacity,
@@ -230,6 +289,12 @@ class MoE(nn.Module):
             replicated=self.replicated,
         )
         if self.shared_up is not None and self.shared_down is not None:
-            gate, up = self.shared_up(tokens).chunk(2, dim=-1)
-            out = out + self.shared_down(nn.functional.silu(gate) * up)
+            out = out + self._shared(tokens, self.shared_up, self.shared_down)
         return out.view(x.shape)
+
+    def _shared(self, tokens: torch.Tensor, up_projection: nn.Linear, down_projection: nn.Linear) -> torch.Tensor:
+        if self.mesh is None:  # hooks on these modules, and others in their places, work as in any module
+            gate, up = up_projection(tokens).chunk(2, dim=-1)
+            return down_projection(nn.functional.silu(gate) * up)  # type: ignore[no-any-return]
+        gate, up = nn.functional.linear(tokens, self._replicated(up_projection.weight)).chunk(2, dim=-1)
+        return nn.functional.linear(nn.functional.silu(gate) * up, self._replicated(down_projection.weight))

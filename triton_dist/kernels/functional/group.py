@@ -62,7 +62,7 @@ def resolve_again(function: str, group: Any, made_in: tuple[int, str]) -> tuple[
     if group is None:
         return made_in
     found = resolve(group)
-    if found != made_in and not (found[0] == made_in[0] and _are_alike(found[1], made_in[1])):
+    if found != made_in and not (found[0] == made_in[0] and are_alike(found[1], made_in[1])):
         raise ValueError(
             f"{function}: group= has other PEs than the group in which its routing was made, whose rows it would look"
             " for: leave group= out, or give that group"
@@ -71,7 +71,7 @@ def resolve_again(function: str, group: Any, made_in: tuple[int, str]) -> tuple[
 
 
 @torch_api.constant_in_graphs
-def _are_alike(name: str, other: str) -> bool:
+def are_alike(name: str, other: str) -> bool:
     """Whether groups of two names have the same PEs in the same order. Of a group that is gone the operator tells."""
     try:
         return _pes_of(name) == _pes_of(other)

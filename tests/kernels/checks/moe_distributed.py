@@ -1,0 +1,223 @@
+"""Layers of experts whose parameters are DTensors: results, gradients, checkpoints, optimizers, FSDP, and mistakes."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+from torch import distributed, nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, init_device_mesh
+
+from triton_dist.nn import MoE
+
+HIDDEN, INNER, EXPERTS = 16, 8, 8
+SIZES: dict[str, Any] = {"num_experts": EXPERTS, "top_k": 2, "max_tokens": 8}
+
+
+def grid(world: Any) -> DeviceMesh:
+    return init_device_mesh("cpu", (world.n_pes // 2, 2), mesh_dim_names=("ep", "tp"))
+
+
+def layers(world: Any) -> dict[str, tuple[MoE, DeviceMesh]]:
+    """A layer of each kind, and its mesh."""
+    all_pes, both = init_device_mesh("cpu", (world.n_pes,)), grid(world)
+    made: dict[str, tuple[dict[str, Any], DeviceMesh]] = {
+        "experts": ({"group": all_pes}, all_pes),
+        "the world's": ({"shared_intermediate": 4}, all_pes),
+        "of the same tokens": ({"replicated": True, "group": all_pes}, all_pes),
+        "slices": ({"parallel": "tensor", "group": all_pes}, all_pes),
+        "grid": ({"group": both["ep"], "tp_group": both["tp"], "shared_intermediate": 4}, both),
+        "grid of the same tokens": ({"group": both["ep"], "tp_group": both["tp"], "replicated": True}, both),
+    }
+    found = {}
+    for seed, (name, (options, mesh)) in enumerate(made.items()):
+        torch.manual_seed(100 * seed + world.pe)
+        found[name] = MoE(HIDDEN, INNER, **SIZES, **options), mesh
+    return found
+
+
+def tokens(world: Any, layer: MoE, seed: int = 0) -> torch.Tensor:
+    """Of this PE, or of those that have the same."""
+    if layer.replicated:
+        seed += 1000 * (1 + (world.pe // 2 if layer.tp_group is not None else 0))
+    else:
+        seed += world.pe
+    return torch.randn(5, HIDDEN, generator=torch.Generator().manual_seed(seed))
+
+
+def close(found: Any, expected: torch.Tensor) -> None:
+    found = found.full_tensor() if isinstance(found, DTensor) else found
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def check_results_and_gradients_stay(world: Any) -> None:
+    for name, (layer, mesh) in layers(world).items():
+        for parameter in (layer.gate, *(p for n, p in layer.named_parameters() if n.startswith("shared"))):
+            distributed.broadcast(parameter.data, 0)
+        changed = copy.deepcopy(layer)
+        memory = changed.w13.data_ptr()
+        assert changed.distribute_parameters(mesh) is changed
+        assert changed.w13.shape == (EXPERTS, 2, INNER, HIDDEN) and changed.w2.shape == (EXPERTS, HIDDEN, INNER), name
+        assert changed.w13.to_local().data_ptr() == memory, "the matrices were copied"
+        x = tokens(world, layer)
+        expected, found = layer(x), changed(x)
+        assert torch.equal(found, expected) and not isinstance(found, DTensor), name
+        for module in (layer, changed):
+            module(x).square().sum().backward()
+        for label, parameter in layer.named_parameters():
+            gradient = changed.get_parameter(label).grad
+            assert isinstance(gradient, DTensor) and parameter.grad is not None
+            if label in ("w13", "w2"):
+                assert gradient.placements == changed.get_parameter(label).placements
+                close(gradient.to_local().reshape(parameter.shape), parameter.grad)
+            else:
+                whole = parameter.grad.clone()
+                replicas = [layer.replicated and layer.tp_group is None, layer.replicated][: mesh.ndim]
+                for dim, same in enumerate(replicas):
+                    assert gradient.placements[dim] == (Replicate() if same else Partial()), (name, label)
+                    if not same:
+                        distributed.all_reduce(whole, group=mesh.get_group(dim))
+                close(gradient, whole)
+        again = copy.deepcopy(changed)
+        assert again.mesh is mesh and again.w13 is not changed.w13
+        with torch.no_grad():
+            close(again(x), expected)
+        assert again.double().w13.dtype == torch.float64 and isinstance(again.w13, DTensor)
+
+
+def check_compiled(world: Any) -> None:
+    for name, (layer, mesh) in layers(world).items():
+        if name in ("the world's", "slices", "grid"):
+            torch._dynamo.reset()  # a function is compiled for so many modules only
+            layer.distribute_parameters(mesh)
+            compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+            x = tokens(world, layer)
+            found = []
+            for call in (layer, compiled):
+                call(x).square().sum().backward()
+                found.append([parameter.grad.full_tensor() for parameter in layer.parameters()])  # type: ignore[union-attr]
+                layer.zero_grad()
+            for one, other in zip(*found, strict=True):
+                close(one, other)
+            with torch.no_grad():
+                close(compiled(x), layer(x))
+
+
+def whole_matrices(layer: MoE) -> list[torch.Tensor]:
+    return [parameter.full_tensor() for parameter in (layer.w13, layer.w2, layer.gate)]  # type: ignore[attr-defined]
+
+
+def check_checkpoints_are_of_all_experts(world: Any) -> None:
+    """What a layer of one kind saves, those of other kinds load, with what an optimizer keeps."""
+    folder = [tempfile.mkdtemp() if world.pe == 0 else ""]
+    distributed.broadcast_object_list(folder)
+    made = {name: layer.distribute_parameters(mesh) for name, (layer, mesh) in layers(world).items()}
+    alike = ("experts", "slices", "of the same tokens")
+    saved = made["experts"]
+    optimizer = torch.optim.AdamW(saved.parameters(), lr=0.1)
+    saved(tokens(world, saved)).square().sum().backward()
+    nn.utils.clip_grad_norm_(saved.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    state, of_optimizer = get_state_dict(saved, optimizer)
+    checkpoint.save({"model": state, "optimizer": of_optimizer}, checkpoint_id=folder[0])
+    expected = whole_matrices(saved)
+    assert len({float(matrix.sum()) for matrix in expected[0]}) == EXPERTS, "experts that are alike show nothing"
+    for name in (*alike, "grid of the same tokens"):
+        layer = made[name]
+        others = torch.optim.AdamW(layer.parameters(), lr=0.1)
+        state, of_optimizer = get_state_dict(layer, others)
+        checkpoint.load({"model": state, "optimizer": of_optimizer}, checkpoint_id=folder[0])
+        set_state_dict(layer, others, model_state_dict=state, optim_state_dict=of_optimizer)
+        for one, other in zip(whole_matrices(layer), expected, strict=True):
+            assert torch.equal(one, other), name
+        for label in ("w13", "w2"):
+            one, other = (of.state[of_layer.get_parameter(label)]["exp_avg"].full_tensor() for of, of_layer in
+                          ((others, layer), (optimizer, saved)))  # fmt: skip
+            assert torch.equal(one, other) and other.any(), (name, label)
+    distributed.barrier()
+    if world.pe == 0:
+        shutil.rmtree(folder[0])
+
+
+def check_norms_of_gradients_and_steps_are_those_of_all_pes(world: Any) -> None:
+    for foreach in (False, True):
+        for name, (layer, mesh) in layers(world).items():
+            layer.distribute_parameters(mesh)
+            x = tokens(world, layer)
+            layer(x).square().sum().backward()
+            gradients = [parameter.grad.full_tensor() for parameter in layer.parameters()]  # type: ignore[union-attr]
+            norm: Any = nn.utils.clip_grad_norm_(layer.parameters(), 1e9)
+            close(norm, torch.stack([gradient.norm() for gradient in gradients]).norm())
+            before = [parameter.full_tensor().clone() for parameter in layer.parameters()]  # type: ignore[attr-defined]
+            torch.optim.SGD(layer.parameters(), lr=0.5, foreach=foreach).step()
+            for parameter, old, gradient in zip(layer.parameters(), before, gradients, strict=True):
+                assert isinstance(parameter, DTensor), name
+                close(parameter, old - 0.5 * gradient)
+
+
+def check_fsdp_shards_them_further(world: Any) -> None:
+    both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
+    torch.manual_seed(world.pe % (world.n_pes // 2))
+    layer = MoE(HIDDEN, INNER, **SIZES, group=both["ep"]).distribute_parameters(both["ep"])
+    plain = copy.deepcopy(layer)
+    fully_shard(layer, mesh=both["dp"])
+    x = tokens(world, layer)
+    expected = plain(x)
+    assert torch.equal(layer(x), expected)
+    for module in (plain, layer):
+        module(x).square().sum().backward()
+    for label, parameter in layer.named_parameters():
+        mean = plain.get_parameter(label).grad.full_tensor()
+        distributed.all_reduce(mean, group=both.get_group("dp"))
+        close(parameter.grad, mean / 2)
+
+
+def check_on_meta(world: Any) -> None:
+    mesh = init_device_mesh("cpu", (world.n_pes,))
+    layer = MoE(HIDDEN, INNER, **SIZES, device=torch.device("meta")).distribute_parameters(mesh)
+    layer.to_empty(device="cpu")
+    assert layer.w13.placements == (Shard(0),) and layer.gate.placements == (Replicate(),)
+    torch.manual_seed(0)
+    layer.reset_parameters()
+    found = layer(tokens(world, layer))
+    assert found.isfinite().all() and found.any()
+
+
+def check_mistakes(world: Any) -> None:
+    mesh, both = init_device_mesh("cpu", (world.n_pes,)), grid(world)
+    layer = MoE(HIDDEN, INNER, **SIZES)
+    with raises(TypeError, r"MoE.distribute_parameters: mesh must be a DeviceMesh, got int"):
+        layer.distribute_parameters(4)
+    with raises(ValueError, r"mesh must have 1 dimensions \(group\), got 2"):
+        layer.distribute_parameters(both)
+    with raises(ValueError, r"dimension 0 of the mesh must have the PEs of group, in their order; it has 2 PEs"):
+        layer.distribute_parameters(both["tp"])
+    turned = DeviceMesh("cpu", list(reversed(range(world.n_pes))))
+    with raises(ValueError, f"this is number {world.n_pes - 1 - world.pe}, and group {world.n_pes}, of which this is"):
+        layer.distribute_parameters(turned)
+    first = DeviceMesh("cpu", [0, 1])
+    if world.pe > 1:
+        with raises(ValueError, "this PE is not in the mesh"):
+            layer.distribute_parameters(first)
+    sliced = MoE(HIDDEN, INNER, **SIZES, group=both["ep"], tp_group=both["tp"])
+    with raises(ValueError, r"mesh must have 2 dimensions \(group, tp_group\), got 1"):
+        sliced.distribute_parameters(mesh)
+    layer.distribute_parameters(mesh)
+    with raises(RuntimeError, "the parameters are DTensors of a mesh already"):
+        layer.distribute_parameters(mesh)
+
+
+if __name__ == "__main__":
+    distributed.init_process_group("gloo")
+    torch.manual_seed(0)
+    run(globals())
+    distributed.destroy_process_group()
