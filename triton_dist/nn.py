@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from triton_dist import torch_api
 from triton_dist.distributed_experts import check_mesh, distribute
+from triton_dist.expert_replicas import are_parts_of, check_ddp, check_mesh_of, with_means
 from triton_dist.kernels.functional.autocast import as_autocast
 from triton_dist.kernels.functional.group import communicator, resolve
 from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, check_replicated, moe_layer
@@ -19,7 +21,11 @@ from triton_dist.kernels.moe.shared_tokens import check_grid
 from triton_dist.kernels.options import check_bool, check_int, check_number
 from triton_dist.world.current import current_world
 
-__all__ = ["MoE"]
+__all__ = ["MoE", "prepare_for_ddp"]
+
+
+_EXPERTS = "w13", "w2"
+"""Parameters of which every PE has its own."""
 
 
 class MoE(nn.Module):
@@ -70,6 +76,7 @@ class MoE(nn.Module):
         w2: [L, hidden, intermediate]. With ``tensor`` L is num_experts. With it and with ``tp_group`` intermediate is
             that of this PE's slice.
         mesh: of :meth:`distribute_parameters`, or None.
+        divisor: what gradients of experts are divided by; see :func:`prepare_for_ddp`.
 
     These tensors have the same names on all PEs, and other numbers. What saves or adds up by names alone, as
     ``torch.distributed.checkpoint`` and ``clip_grad_norm_`` do, takes them for one tensor:
@@ -160,6 +167,7 @@ class MoE(nn.Module):
         self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
         self.group, self.tp_group, self.replicated = group, tp_group, replicated
         self.mesh: Any = None
+        self.divisor = 1
         made: dict[str, Any] = {"dtype": dtype, "device": device or current_world().device}
         local = num_experts if sliced else num_experts // max(size, 1)
         intermediate //= max(slices, 1)
@@ -171,6 +179,18 @@ class MoE(nn.Module):
         self.shared_up = nn.Linear(hidden, 2 * shared_intermediate, False, **made) if shared_intermediate else None
         self.shared_down = nn.Linear(shared_intermediate, hidden, False, **made) if shared_intermediate else None
         self.reset_parameters()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As of any module; what ``fully_shard`` makes of parameters is looked at."""
+        if name in _EXPERTS and self.mesh is None:
+            check_mesh_of(name, value, self._groups())
+        super().__setattr__(name, value)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As of any module; what ``distribute_module`` makes of parameters is looked at."""
+        if name in _EXPERTS and self.mesh is None:
+            check_mesh_of(name, param, self._groups())
+        super().register_parameter(name, param)
 
     def reset_parameters(self) -> None:
         """Draw the router's and the experts' matrices as ``nn.Linear`` draws its own, and zero ``bias``. The shared
@@ -223,14 +243,24 @@ class MoE(nn.Module):
                 f" {self.gate.device}"
             )
         experts = [2 if self.parallel == "tensor" else 0, 2][: mesh.ndim]
+        self.mesh = mesh
         self.w13 = distribute(self.w13, self.w13.view(len(self.w13), 2, -1, self.w13.shape[2]), mesh, experts)
         self.w2 = distribute(self.w2, self.w2, mesh, experts)
         for module, name in ((self, "gate"), (self.shared_up, "weight"), (self.shared_down, "weight")):
             if module is not None:
                 parameter = getattr(module, name)
                 setattr(module, name, distribute(parameter, parameter, mesh, [None] * mesh.ndim))
-        self.mesh = mesh
         return self
+
+    @torch_api.constant_in_graphs
+    def _check_ddp(self) -> int:
+        """Under torch.compile when forward is traced, which DistributedDataParallel's is around then, too."""
+        check_ddp((self.w13, self.w2), self._groups())
+        return 0
+
+    def _groups(self) -> tuple[Any, ...]:
+        """Those whose PEs have parts of the experts, each its own."""
+        return (self.group,) if self.tp_group is None else (self.group, self.tp_group)
 
     def _own(self, parameter: torch.Tensor) -> torch.Tensor:
         """This PE's part of the matrices of experts, as an ordinary tensor."""
@@ -269,15 +299,20 @@ class MoE(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The layer's output for tokens [..., hidden], of their shape and dtype, or autocast's dtype. *Collective.*"""
+        """The layer's output for tokens [..., hidden], of their shape and dtype, or autocast's dtype. *Collective.*
+
+        Raises:
+            RuntimeError: a ``DistributedDataParallel`` takes the experts for replicas; see :func:`prepare_for_ddp`.
+        """
+        self._check_ddp()
         tokens = x.reshape(-1, x.shape[-1])
         ids, weights = self.route(tokens)
         out = moe_layer(
             as_autocast(tokens),
             ids,
             weights,
-            as_autocast(self._own(self.w13)),
-            as_autocast(self._own(self.w2)),
+            as_autocast(with_means(self._own(self.w13), self.divisor)),
+            as_autocast(with_means(self._own(self.w2), self.divisor)),
             num_experts=self.num_experts,
             max_tokens=self.max_tokens,
             capacity=self.capacity,
@@ -298,3 +333,33 @@ class MoE(nn.Module):
             return down_projection(nn.functional.silu(gate) * up)  # type: ignore[no-any-return]
         gate, up = nn.functional.linear(tokens, self._replicated(up_projection.weight)).chunk(2, dim=-1)
         return nn.functional.linear(nn.functional.silu(gate) * up, self._replicated(down_projection.weight))
+
+
+def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
+    """Have ``DistributedDataParallel(model, process_group=process_group)`` leave the experts to their PEs.
+
+    It copies all parameters of one PE to the others, and averages their gradients. Those of experts, which are sums
+    over all PEs' losses, are divided by the number of PEs from now on, so that they are means, too. The router and the
+    shared expert are replicas, as the rest of the model. *Collective* over ``process_group`` the first time.
+
+    Args:
+        model: with layers of :class:`MoE` anywhere in it; it is changed, and returned.
+        process_group: None for PyTorch's default group, whose PEs must be all of the world.
+
+    Raises:
+        ValueError: PEs of ``process_group`` have the same experts, whose gradients nothing would average: shard such a
+            model by ``fully_shard``. Or parameters are DTensors, which DistributedDataParallel does not take.
+    """
+    for path, layer in model.named_modules():
+        if not isinstance(layer, MoE):
+            continue
+        if layer.mesh is not None:
+            raise ValueError(f"prepare_for_ddp: {path or 'the model'} has DTensors: shard it by fully_shard")
+        if not are_parts_of(layer._groups(), process_group):
+            raise ValueError(
+                f"prepare_for_ddp: PEs of process_group have the same experts of {path or 'the model'}, or some of its"
+                " PEs are not among them: shard it by MoE.distribute_parameters and fully_shard"
+            )
+        torch_api.leave_out_of_ddp(model, [f"{path}.{name}".lstrip(".") for name in _EXPERTS])
+        layer.divisor = resolve(process_group)[0]
+    return model

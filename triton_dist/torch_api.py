@@ -22,14 +22,17 @@ __all__ = [
     "constant_in_graphs",
     "current_device_index",
     "current_stream_handle",
+    "ddp_around",
     "default_store",
     "device_indices",
     "forward_mode",
     "have_tangent",
+    "is_left_out_of_ddp",
     "is_mesh",
     "is_process_group",
     "is_profiled",
     "is_wrapper",
+    "leave_out_of_ddp",
     "left_out_of_graphs",
     "matmul_flags",
     "multiply_float8",
@@ -132,6 +135,28 @@ def is_process_group(group: Any) -> TypeGuard[dist.ProcessGroup]:
 def is_mesh(group: Any) -> TypeGuard[DeviceMesh]:
     """Whether it is a mesh of devices."""
     return dist.is_available() and isinstance(group, DeviceMesh)
+
+
+def ddp_around() -> Any:
+    """The ``DistributedDataParallel`` whose forward this is part of, or None."""
+    if not dist.is_available():
+        return None
+    return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
+
+
+def is_left_out_of_ddp(ddp: Any, parameter: torch.Tensor) -> bool:
+    """Whether ``ddp`` neither copies nor averages a parameter of its module."""
+    names = ddp.parameters_to_ignore
+    return any(other is parameter and name in names for name, other in ddp.module.named_parameters())
+
+
+def leave_out_of_ddp(model: torch.nn.Module, names: Sequence[str]) -> None:
+    """Have a ``DistributedDataParallel`` leave out these parameters, too: of ``model``, or of what torch.compile makes
+    of it."""
+    before = getattr(model, "_ddp_params_and_buffers_to_ignore", ())
+    leave_out = torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+    compiled = (f"_orig_mod.{name}" for name in names)
+    leave_out(model, sorted({*before, *names, *compiled}))  # type: ignore[no-untyped-call]
 
 
 def constant_in_graphs(function: Callable[_P, _Constant]) -> Callable[_P, _Constant]:

@@ -14,9 +14,10 @@ from torch import distributed, nn
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, init_device_mesh
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, distribute_module, init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
-from triton_dist.nn import MoE
+from triton_dist.nn import MoE, prepare_for_ddp
 
 HIDDEN, INNER, EXPERTS = 16, 8, 8
 SIZES: dict[str, Any] = {"num_experts": EXPERTS, "top_k": 2, "max_tokens": 8}
@@ -179,6 +180,106 @@ def check_fsdp_shards_them_further(world: Any) -> None:
         mean = plain.get_parameter(label).grad.full_tensor()
         distributed.all_reduce(mean, group=both.get_group("dp"))
         close(parameter.grad, mean / 2)
+
+
+class Block(nn.Module):
+    """With what is replicated around experts."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.up = nn.Linear(HIDDEN, HIDDEN)
+        self.experts = MoE(HIDDEN, INNER, **SIZES, shared_intermediate=4, **options)
+        for name, parameter in self.named_parameters():
+            if not name.endswith(("w13", "w2")):
+                distributed.broadcast(parameter.data, 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.experts(self.up(x))
+
+
+def check_data_parallel_leaves_experts_to_their_pes(world: Any) -> None:
+    both = grid(world)
+    for options in ({}, {"parallel": "tensor"}, {"group": both["ep"], "tp_group": both["tp"]}):
+        torch.manual_seed(world.pe)
+        model = Block(**options)
+        plain = copy.deepcopy(model)
+        assert prepare_for_ddp(prepare_for_ddp(model)) is model
+        wrapped = DistributedDataParallel(copy.deepcopy(model))
+        x = tokens(world, plain.experts)
+        expected = plain(x)
+        assert torch.equal(wrapped(x), expected), "experts of one PE were copied to the others"
+        plain(x).square().sum().backward()
+        wrapped(x).square().sum().backward()
+        for name, parameter in wrapped.module.named_parameters():
+            mean = plain.get_parameter(name).grad / world.n_pes
+            if not name.endswith(("w13", "w2")):
+                distributed.all_reduce(mean)
+            close(parameter.grad, mean)
+
+
+def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> None:
+    x = torch.randn(5, HIDDEN)
+    model = DistributedDataParallel(Block())
+    with raises(RuntimeError, "MoE: the PEs 0, 1, 2, 3 have experts of their own, and DistributedDataParallel has"):
+        model(x)
+    # Between replicas it is right, and averages.
+    both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
+    torch.manual_seed(world.pe % (world.n_pes // 2))
+    block = Block(group=both["ep"])
+    x = tokens(world, block.experts)
+    plain = copy.deepcopy(block)
+    replicas = DistributedDataParallel(block, process_group=both.get_group("dp"))
+    for each in (plain, replicas):
+        each(x).square().sum().backward()
+    mean = plain.experts.w13.grad
+    distributed.all_reduce(mean, group=both.get_group("dp"))
+    close(block.experts.w13.grad, mean / 2)
+    with raises(ValueError, "prepare_for_ddp: PEs of process_group have the same experts of experts, or"):
+        prepare_for_ddp(Block(group=both["ep"]))
+    with raises(ValueError, "prepare_for_ddp: the model has DTensors"):
+        prepare_for_ddp(MoE(HIDDEN, INNER, **SIZES).distribute_parameters(init_device_mesh("cpu", (world.n_pes,))))
+
+
+def check_data_parallel_compiled(world: Any) -> None:
+    how = {"backend": "aot_eager", "fullgraph": True}
+    for prepare in (False, True):
+        for compiled_first in (False, True):
+            torch._dynamo.reset()
+            model = Block()
+            plain, x = copy.deepcopy(model), tokens(world, model.experts)
+            if prepare:
+                prepare_for_ddp(model)
+            if compiled_first:
+                wrapped = DistributedDataParallel(torch.compile(model, **how))
+            else:
+                model.experts.compile(**how)
+                wrapped = DistributedDataParallel(model)
+            if prepare:
+                close(wrapped(x), plain(x))
+            else:
+                with raises(Exception, "and DistributedDataParallel has copied those of one to all"):
+                    wrapped(x)
+
+
+def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
+    mesh = init_device_mesh("cpu", (world.n_pes,))
+    said = "w13 would be a DTensor that takes it for the same on the PEs 0, 1, 2, 3, which have experts of their own"
+    with raises(ValueError, said):
+        fully_shard(Block(), mesh=mesh)
+    with raises(ValueError, said):
+        distribute_module(MoE(HIDDEN, INNER, **SIZES), mesh)
+    torch.manual_seed(world.pe)
+    block = Block()
+    plain, x = copy.deepcopy(block), tokens(world, block.experts)
+    fully_shard(block, mesh=mesh, ignored_params={block.experts.w13, block.experts.w2})
+    assert torch.equal(block(x), plain(x))
+    # Between replicas it is right.
+    both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
+    torch.manual_seed(world.pe % (world.n_pes // 2))
+    block = Block(group=both["ep"])
+    plain, x = copy.deepcopy(block), tokens(world, block.experts)
+    fully_shard(block, mesh=both["dp"])
+    assert isinstance(block.experts.w13, DTensor) and torch.equal(block(x), plain(x))
 
 
 def check_on_meta(world: Any) -> None:
