@@ -160,8 +160,9 @@ def _up(size: int, multiple: int) -> int:
 
 
 def _random(comm: Communicator, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """Numbers as they are multiplied in models: GPUs compute with zeros faster."""
-    return torch.randn(rows, columns, device=comm.world.device).to(dtype)
+    """Numbers as they are multiplied in models: GPUs compute with zeros faster. A program's own random numbers stay."""
+    generator = torch.Generator(comm.world.device).manual_seed(comm.world.pe)
+    return torch.randn(rows, columns, device=comm.world.device, generator=generator).to(dtype)
 
 
 _COLLECTIVES = (all_gather, reduce_scatter, all_reduce, all_to_all, broadcast)
