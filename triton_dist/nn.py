@@ -262,6 +262,11 @@ class MoE(nn.Module):
         """Those whose PEs have parts of the experts, each its own."""
         return (self.group,) if self.tp_group is None else (self.group, self.tp_group)
 
+    def _n_losses(self) -> int:
+        """Of how many PEs the tokens are their own, to whose losses a gradient of an expert belongs."""
+        groups = self._groups()[:-1] if self.replicated else self._groups()  # the PEs of the last have the same
+        return math.prod(resolve(group)[0] for group in groups)
+
     def _own(self, parameter: torch.Tensor) -> torch.Tensor:
         """This PE's part of the matrices of experts, as an ordinary tensor."""
         if self.mesh is None:
@@ -339,8 +344,9 @@ def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
     """Have ``DistributedDataParallel(model, process_group=process_group)`` leave the experts to their PEs.
 
     It copies all parameters of one PE to the others, and averages their gradients. Those of experts, which are sums
-    over all PEs' losses, are divided by the number of PEs from now on, so that they are means, too. The router and the
-    shared expert are replicas, as the rest of the model. *Collective* over ``process_group`` the first time.
+    over the losses of all PEs with tokens of their own, are divided by their number from now on, so that they are
+    means, too. The router and the shared expert are replicas, as the rest of the model. *Collective* over
+    ``process_group`` the first time.
 
     Args:
         model: with layers of :class:`MoE` anywhere in it; it is changed, and returned.
@@ -361,5 +367,5 @@ def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
                 " PEs are not among them: shard it by MoE.distribute_parameters and fully_shard"
             )
         torch_api.leave_out_of_ddp(model, [f"{path}.{name}".lstrip(".") for name in _EXPERTS])
-        layer.divisor = resolve(process_group)[0]
+        layer.divisor = layer._n_losses()
     return model

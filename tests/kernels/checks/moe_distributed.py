@@ -188,7 +188,7 @@ class Block(nn.Module):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.up = nn.Linear(HIDDEN, HIDDEN)
-        self.experts = MoE(HIDDEN, INNER, **SIZES, shared_intermediate=4, **options)
+        self.experts = MoE(HIDDEN, INNER, **{**SIZES, **options}, shared_intermediate=4)
         for name, parameter in self.named_parameters():
             if not name.endswith(("w13", "w2")):
                 distributed.broadcast(parameter.data, 0)
@@ -215,6 +215,45 @@ def check_data_parallel_leaves_experts_to_their_pes(world: Any) -> None:
             if not name.endswith(("w13", "w2")):
                 distributed.all_reduce(mean)
             close(parameter.grad, mean)
+
+
+def check_gradients_in_data_parallel_are_those_of_the_mean_loss(world: Any) -> None:
+    """By differences of the loss: of one number of an expert, of the router and of the layer in front. All experts are
+    chosen, since other choices would make the loss jump."""
+    both = grid(world)
+    grids = {"group": both["ep"], "tp_group": both["tp"]}
+    for options in ({}, {"replicated": True}, {"parallel": "tensor"}, grids, {**grids, "replicated": True}):
+        torch.manual_seed(world.pe)
+        model = prepare_for_ddp(Block(top_k=EXPERTS, **options))
+        wrapped = DistributedDataParallel(model)
+        x = tokens(world, model.experts)
+
+        def loss(model: nn.Module = model, x: torch.Tensor = x) -> torch.Tensor:
+            return model(x).square().sum()
+
+        wrapped(x).square().sum().backward()
+        for name in ("experts.w13", "experts.w2", "experts.gate", "up.weight"):
+            parameter = model.get_parameter(name)
+            own = name.endswith(("w13", "w2"))
+            place = parameter.grad.abs().flatten().argmax()  # type: ignore[union-attr]
+            if not own:
+                distributed.broadcast(place, 0)
+            for pe in range(world.n_pes) if own else (0,):
+                means = []
+                for step in (2**-7, -(2**-7)):
+                    with torch.no_grad():
+                        before = parameter.clone()
+                        if pe == world.pe or not own:
+                            parameter.view(-1)[place] += step
+                        mean = loss() / world.n_pes
+                        distributed.all_reduce(mean)
+                        means.append(mean)
+                        parameter.copy_(before)
+                found = parameter.grad.flatten()[place]  # type: ignore[union-attr]
+                difference = (means[0] - means[1]) / 2**-6
+                if pe == world.pe or not own:
+                    what = f"{options}, {name} of PE {pe}: {float(found)}, by differences {float(difference)}"
+                    torch.testing.assert_close(found, difference, rtol=0.02, atol=1e-3, msg=what)
 
 
 def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> None:
