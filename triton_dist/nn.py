@@ -255,7 +255,7 @@ class MoE(nn.Module):
     @torch_api.constant_in_graphs
     def _check_ddp(self) -> int:
         """Under torch.compile when forward is traced, which DistributedDataParallel's is around then, too."""
-        check_ddp((self.w13, self.w2), self._groups())
+        check_ddp(self, (self.w13, self.w2), self._groups())
         return 0
 
     def _groups(self) -> tuple[Any, ...]:
@@ -345,8 +345,7 @@ def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
 
     It copies all parameters of one PE to the others, and averages their gradients. Those of experts, which are sums
     over the losses of all PEs with tokens of their own, are divided by their number from now on, so that they are
-    means, too. The router and the shared expert are replicas, as the rest of the model. *Collective* over
-    ``process_group`` the first time.
+    means, too. The router and the shared expert are replicas, as the rest of the model. *Collective* the first time.
 
     Args:
         model: with layers of :class:`MoE` anywhere in it; it is changed, and returned.

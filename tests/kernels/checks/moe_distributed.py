@@ -257,7 +257,7 @@ def check_gradients_in_data_parallel_are_those_of_the_mean_loss(world: Any) -> N
 def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> None:
     x = torch.randn(5, HIDDEN)
     model = DistributedDataParallel(Block())
-    with raises(RuntimeError, "MoE: the PEs 0, 1, 2, 3 have experts of their own, and DistributedDataParallel has"):
+    with raises(RuntimeError, "MoE: the ranks 0, 1, 2, 3 have experts of their own, and DistributedDataParallel has"):
         model(x)
     # Between replicas it is right, and averages.
     both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
@@ -300,7 +300,7 @@ def check_data_parallel_compiled(world: Any) -> None:
 
 def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
     mesh = init_device_mesh("cpu", (world.n_pes,))
-    said = "w13 would be a DTensor that takes it for the same on the PEs 0, 1, 2, 3, which have experts of their own"
+    said = "w13 would be a DTensor that takes it for the same on the ranks 0, 1, 2, 3, which have experts of their own"
     with raises(ValueError, said):
         fully_shard(Block(), mesh=mesh)
     with raises(ValueError, said):

@@ -74,13 +74,12 @@ def resolve_again(function: str, group: Any, made_in: tuple[int, str]) -> tuple[
 def are_alike(name: str, other: str) -> bool:
     """Whether groups of two names have the same PEs in the same order. Of a group that is gone the operator tells."""
     try:
-        return pes_of(name) == pes_of(other)
+        return _pes_of(name) == _pes_of(other)
     except ValueError:
         return True
 
 
-def pes_of(name: str) -> range:
-    """The PEs of a group. *Collective* over a ``ProcessGroup`` the first time."""
+def _pes_of(name: str) -> range:
     if not name:
         return range(current_world().n_pes)
     found = communicator_named(name)
@@ -127,7 +126,7 @@ def hosts_of(group_size: int, group_name: str) -> int:
         return found.grid.hosts
     known, key = world.own(_Hosts).of_groups, (group_name, group_size)
     if key not in known:
-        known[key] = grid_of(world, pes_of(group_name)).hosts
+        known[key] = grid_of(world, _pes_of(group_name)).hosts
     return known[key]
 
 
