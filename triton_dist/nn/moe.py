@@ -1,4 +1,4 @@
-"""Modules of PyTorch whose parameters are spread over PEs."""
+"""A layer of experts as a module of PyTorch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 from torch import nn
 
 from triton_dist import torch_api
-from triton_dist.distributed_experts import check_mesh, distribute
-from triton_dist.expert_replicas import are_parts_of, check_ddp, check_mesh_of, with_means
 from triton_dist.kernels.functional.autocast import as_autocast
 from triton_dist.kernels.functional.group import communicator, resolve
 from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, check_replicated, moe_layer
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 from triton_dist.kernels.moe.shared_tokens import check_grid
 from triton_dist.kernels.options import check_bool, check_int, check_number
+from triton_dist.nn.distribute import check_mesh, distribute
+from triton_dist.nn.replicas import check_ddp, check_mesh_of, with_means
 from triton_dist.world.current import current_world
 
-__all__ = ["MoE", "prepare_for_ddp"]
+__all__ = ["EXPERTS", "MoE"]
 
 
-_EXPERTS = "w13", "w2"
+EXPERTS = "w13", "w2"
 """Parameters of which every PE has its own."""
 
 
@@ -182,14 +182,14 @@ class MoE(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As of any module; what ``fully_shard`` makes of parameters is looked at."""
-        if name in _EXPERTS and self.mesh is None:
-            check_mesh_of(name, value, self._groups())
+        if name in EXPERTS and self.mesh is None:
+            check_mesh_of(name, value, self.groups())
         super().__setattr__(name, value)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """As of any module; what ``distribute_module`` makes of parameters is looked at."""
-        if name in _EXPERTS and self.mesh is None:
-            check_mesh_of(name, param, self._groups())
+        if name in EXPERTS and self.mesh is None:
+            check_mesh_of(name, param, self.groups())
         super().register_parameter(name, param)
 
     def reset_parameters(self) -> None:
@@ -255,16 +255,16 @@ class MoE(nn.Module):
     @torch_api.constant_in_graphs
     def _check_ddp(self) -> int:
         """Under torch.compile when forward is traced, which DistributedDataParallel's is around then, too."""
-        check_ddp(self, (self.w13, self.w2), self._groups())
+        check_ddp(self, (self.w13, self.w2), self.groups())
         return 0
 
-    def _groups(self) -> tuple[Any, ...]:
+    def groups(self) -> tuple[Any, ...]:
         """Those whose PEs have parts of the experts, each its own."""
         return (self.group,) if self.tp_group is None else (self.group, self.tp_group)
 
-    def _n_losses(self) -> int:
+    def n_losses(self) -> int:
         """Of how many PEs the tokens are their own, to whose losses a gradient of an expert belongs."""
-        groups = self._groups()[:-1] if self.replicated else self._groups()  # the PEs of the last have the same
+        groups = self.groups()[:-1] if self.replicated else self.groups()  # the PEs of the last have the same
         return math.prod(resolve(group)[0] for group in groups)
 
     def _own(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -338,33 +338,3 @@ class MoE(nn.Module):
             return down_projection(nn.functional.silu(gate) * up)  # type: ignore[no-any-return]
         gate, up = nn.functional.linear(tokens, self._replicated(up_projection.weight)).chunk(2, dim=-1)
         return nn.functional.linear(nn.functional.silu(gate) * up, self._replicated(down_projection.weight))
-
-
-def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
-    """Have ``DistributedDataParallel(model, process_group=process_group)`` leave the experts to their PEs.
-
-    It copies all parameters of one PE to the others, and averages their gradients. Those of experts, which are sums
-    over the losses of all PEs with tokens of their own, are divided by their number from now on, so that they are
-    means, too. The router and the shared expert are replicas, as the rest of the model. *Collective* the first time.
-
-    Args:
-        model: with layers of :class:`MoE` anywhere in it; it is changed, and returned.
-        process_group: None for PyTorch's default group, whose PEs must be all of the world.
-
-    Raises:
-        ValueError: PEs of ``process_group`` have the same experts, whose gradients nothing would average: shard such a
-            model by ``fully_shard``. Or parameters are DTensors, which DistributedDataParallel does not take.
-    """
-    for path, layer in model.named_modules():
-        if not isinstance(layer, MoE):
-            continue
-        if layer.mesh is not None:
-            raise ValueError(f"prepare_for_ddp: {path or 'the model'} has DTensors: shard it by fully_shard")
-        if not are_parts_of(layer._groups(), process_group):
-            raise ValueError(
-                f"prepare_for_ddp: PEs of process_group have the same experts of {path or 'the model'}, or some of its"
-                " PEs are not among them: shard it by MoE.distribute_parameters and fully_shard"
-            )
-        torch_api.leave_out_of_ddp(model, [f"{path}.{name}".lstrip(".") for name in _EXPERTS])
-        layer.divisor = layer._n_losses()
-    return model
