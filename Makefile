@@ -82,8 +82,9 @@ build/build.ninja: $(VENV)/.ready
 	@cmake -G Ninja -S . -B build -DPython_EXECUTABLE=$(abspath $(PY)) $(CMAKE_ARGS) >build/configure.log
 
 # The packages, and this source tree as an editable install whose binaries are left to `cmake --build`: what stays is the
-# start-up hook, so that triton and triton_dist may be imported in any order.
-$(VENV)/.ready: pyproject.toml triton_dist.pth scripts/extras.py | $(VENV)/.system-packages
+# start-up hook, so that triton and triton_dist may be imported in any order. It knows where each module is, so it is made
+# anew where packages are.
+$(VENV)/.ready: pyproject.toml triton_dist.pth scripts/extras.py $(wildcard triton_dist/*/__init__.py) | $(VENV)/.system-packages
 	@echo "== Installing Python packages into $(VENV)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) scripts/extras.py $(EXTRAS) >$(VENV)/requirements.txt
