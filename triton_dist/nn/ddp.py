@@ -28,9 +28,8 @@ def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
         ValueError: PEs of ``process_group`` have the same experts, whose gradients nothing would average: shard such a
             model by ``fully_shard``. Or parameters are DTensors, which DistributedDataParallel does not take.
     """
-    for path, layer in model.named_modules():
-        if not isinstance(layer, MoE):
-            continue
+    layers = {path: layer for path, layer in model.named_modules() if isinstance(layer, MoE)}
+    for path, layer in layers.items():
         if layer.mesh is not None:
             raise ValueError(f"prepare_for_ddp: {path or 'the model'} has DTensors: shard it by fully_shard")
         if not are_parts_of(layer.groups(), process_group):
@@ -38,6 +37,7 @@ def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
                 f"prepare_for_ddp: PEs of process_group have the same experts of {path or 'the model'}, or some of its"
                 " PEs are not among them: shard it by MoE.distribute_parameters and fully_shard"
             )
+    for path, layer in layers.items():
         torch_api.leave_out_of_ddp(model, [f"{path}.{name}".lstrip(".") for name in EXPERTS])
         layer.divisor = layer.n_losses()
     return model
