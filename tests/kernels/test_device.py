@@ -23,7 +23,7 @@ def test_kernels_are_cut_for_what_all_gpus_have(monkeypatch: pytest.MonkeyPatch)
     comm: Any = SimpleNamespace(n_pes=2)
     half = torch.zeros(16, 64, dtype=torch.float16)
     assert portable.programs() == 132 and small_m_tile.by_tma(half) and launch.fits(comm, half, half, half)
-    assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2, False) == 8
+    assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2) == 8
 
 
 def test_another_current_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
