@@ -6,9 +6,9 @@ launched this way has its programs on the SMs as soon as these are free, once al
 called ``let_next_begin``. They wait for that kernel's end, in ``wait_for_previous``, before they touch anything.
 
 A kernel lets the next one begin when its own loads are done, not before. Programs of the next one would take places on
-the SMs that have room then, some of them two of one SM, and stay there: they would load unevenly, and 17 % longer
-(docs/decisions/0130). A kernel that lets the next one begin must have all of its programs on the GPU by then, which a
-program's own call says of no other; the hardware counts them. What a kernel in front wrote is visible behind
+the SMs that have room then, some of them two of one SM, and stay there: they would load unevenly, and up to 18 %
+longer (docs/decisions/0130). A kernel that lets the next one begin must have all of its programs on the GPU by then,
+which a program's own call says of no other; the hardware counts them. What a kernel in front wrote is visible behind
 ``wait_for_previous``, and nothing of it before.
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA, ``griddepcontrol``.

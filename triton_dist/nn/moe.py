@@ -18,7 +18,7 @@ from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 from triton_dist.kernels.moe.shared_tokens import check_grid
 from triton_dist.kernels.options import check_bool, check_int, check_number
 from triton_dist.nn.distribute import check_mesh, distribute
-from triton_dist.nn.replicas import check_ddp, check_mesh_of, with_means
+from triton_dist.nn.replicas import check_ddp, check_mesh_of, divide_gradient
 from triton_dist.world.current import current_world
 
 __all__ = ["EXPERTS", "MoE"]
@@ -78,7 +78,7 @@ class MoE(nn.Module):
         mesh: of :meth:`distribute_parameters`, or None.
         divisor: what gradients of experts are divided by; see :func:`prepare_for_ddp`.
 
-    These tensors have the same names on all PEs, and other numbers. What saves or adds up by names alone, as
+    These tensors have the same names on all PEs, and other numbers. What saves or adds up by names, as
     ``torch.distributed.checkpoint`` and ``clip_grad_norm_`` do, takes them for one tensor:
     :meth:`distribute_parameters` makes DTensors of them.
 
@@ -181,13 +181,12 @@ class MoE(nn.Module):
         self.reset_parameters()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """As of any module; what ``fully_shard`` makes of parameters is looked at."""
-        if name in EXPERTS and self.mesh is None:
-            check_mesh_of(name, value, self.groups())
+        """As of any module. A module that has this gets its parameters from ``fully_shard`` by it, and so by
+        :meth:`register_parameter`; others get them past both."""
         super().__setattr__(name, value)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """As of any module; what ``distribute_module`` makes of parameters is looked at."""
+        """As of any module; what ``fully_shard`` or ``distribute_module`` makes of parameters is looked at."""
         if name in EXPERTS and self.mesh is None:
             check_mesh_of(name, param, self.groups())
         super().register_parameter(name, param)
@@ -316,8 +315,8 @@ class MoE(nn.Module):
             as_autocast(tokens),
             ids,
             weights,
-            as_autocast(with_means(self._own(self.w13), self.divisor)),
-            as_autocast(with_means(self._own(self.w2), self.divisor)),
+            as_autocast(divide_gradient(self._own(self.w13), self.divisor)),
+            as_autocast(divide_gradient(self._own(self.w2), self.divisor)),
             num_experts=self.num_experts,
             max_tokens=self.max_tokens,
             capacity=self.capacity,

@@ -17,7 +17,7 @@ from triton_dist.kernels.functional.group import communicator, resolve
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 
-__all__ = ["are_parts_of", "check_ddp", "check_mesh_of", "with_means"]
+__all__ = ["are_parts_of", "check_ddp", "check_mesh_of", "divide_gradient"]
 
 
 class _Ranks:
@@ -31,7 +31,7 @@ class _Ranks:
 
 
 class _Right:
-    """Layers whose experts a ``DistributedDataParallel`` was found to leave alone."""
+    """Layers whose experts a ``DistributedDataParallel`` does not have, or only between replicas."""
 
     def __init__(self, world: World) -> None:
         self.layers = WeakKeyDictionary[Any, "WeakSet[nn.Module]"]()
@@ -105,20 +105,20 @@ def are_parts_of(groups: Sequence[Any], process_group: Any) -> bool:
     return math.prod(resolve(group)[0] for group in groups) == len(others) and _ranks_of(groups) <= others
 
 
-class _WithMeans(torch.autograd.Function):
+def divide_gradient(tensor: torch.Tensor, by: int) -> torch.Tensor:
+    """``tensor``, whose gradient is divided."""
+    if by == 1 or not (torch.is_grad_enabled() and tensor.requires_grad):
+        return tensor
+    result: torch.Tensor = _DividedGradient.apply(tensor, by)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _DividedGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parameter: torch.Tensor, count: int) -> torch.Tensor:
-        ctx.count = count
-        return parameter.view_as(parameter)
+    def forward(ctx: Any, tensor: torch.Tensor, by: int) -> torch.Tensor:
+        ctx.by = by
+        return tensor.view_as(tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradients[0] / ctx.count, None
-
-
-def with_means(parameter: torch.Tensor, count: int) -> torch.Tensor:
-    """``parameter``, whose gradient is divided by ``count``."""
-    if count == 1 or not (torch.is_grad_enabled() and parameter.requires_grad):
-        return parameter
-    found: torch.Tensor = _WithMeans.apply(parameter, count)  # type: ignore[no-untyped-call]
-    return found
+        return gradients[0] / ctx.by, None

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from harness import main as run
 from harness import raises
+from tensor_parallel import close as close_to
+from tensor_parallel import full, mesh_of
 from torch import distributed, nn
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -29,7 +31,7 @@ def grid(world: Any) -> DeviceMesh:
 
 def layers(world: Any) -> dict[str, tuple[MoE, DeviceMesh]]:
     """A layer of each kind, and its mesh."""
-    all_pes, both = init_device_mesh("cpu", (world.n_pes,)), grid(world)
+    all_pes, both = mesh_of(world), grid(world)
     made: dict[str, tuple[dict[str, Any], DeviceMesh]] = {
         "experts": ({"group": all_pes}, all_pes),
         "the world's": ({"shared_intermediate": 4}, all_pes),
@@ -45,18 +47,16 @@ def layers(world: Any) -> dict[str, tuple[MoE, DeviceMesh]]:
     return found
 
 
-def tokens(world: Any, layer: MoE, seed: int = 0) -> torch.Tensor:
+def tokens(world: Any, layer: MoE) -> torch.Tensor:
     """Of this PE, or of those that have the same."""
+    seed = world.pe
     if layer.replicated:
-        seed += 1000 * (1 + (world.pe // 2 if layer.tp_group is not None else 0))
-    else:
-        seed += world.pe
+        seed = 1000 * (1 + (world.pe // 2 if layer.tp_group is not None else 0))
     return torch.randn(5, HIDDEN, generator=torch.Generator().manual_seed(seed))
 
 
-def close(found: Any, expected: torch.Tensor) -> None:
-    found = found.full_tensor() if isinstance(found, DTensor) else found
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    close_to(full(found), expected)
 
 
 def check_results_and_gradients_stay(world: Any) -> None:
@@ -274,7 +274,7 @@ def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> No
     with raises(ValueError, "prepare_for_ddp: PEs of process_group have the same experts of experts, or"):
         prepare_for_ddp(Block(group=both["ep"]))
     with raises(ValueError, "prepare_for_ddp: the model has DTensors"):
-        prepare_for_ddp(MoE(HIDDEN, INNER, **SIZES).distribute_parameters(init_device_mesh("cpu", (world.n_pes,))))
+        prepare_for_ddp(MoE(HIDDEN, INNER, **SIZES).distribute_parameters(mesh_of(world)))
 
 
 def check_data_parallel_compiled(world: Any) -> None:
@@ -299,7 +299,7 @@ def check_data_parallel_compiled(world: Any) -> None:
 
 
 def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
-    mesh = init_device_mesh("cpu", (world.n_pes,))
+    mesh = mesh_of(world)
     said = "w13 would be a DTensor that takes it for the same on the ranks 0, 1, 2, 3, which have experts of their own"
     with raises(ValueError, said):
         fully_shard(Block(), mesh=mesh)
@@ -320,7 +320,7 @@ def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
 
 
 def check_on_meta(world: Any) -> None:
-    mesh = init_device_mesh("cpu", (world.n_pes,))
+    mesh = mesh_of(world)
     layer = MoE(HIDDEN, INNER, **SIZES, device=torch.device("meta")).distribute_parameters(mesh)
     layer.to_empty(device="cpu")
     assert layer.w13.placements == (Shard(0),) and layer.gate.placements == (Replicate(),)
@@ -331,7 +331,7 @@ def check_on_meta(world: Any) -> None:
 
 
 def check_mistakes(world: Any) -> None:
-    mesh, both = init_device_mesh("cpu", (world.n_pes,)), grid(world)
+    mesh, both = mesh_of(world), grid(world)
     layer = MoE(HIDDEN, INNER, **SIZES)
     with raises(TypeError, r"MoE.distribute_parameters: mesh must be a DeviceMesh, got int"):
         layer.distribute_parameters(4)
