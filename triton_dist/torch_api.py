@@ -23,11 +23,11 @@ __all__ = [
     "current_device_index",
     "current_stream_handle",
     "ddp_around",
+    "ddp_has",
     "default_store",
     "device_indices",
     "forward_mode",
     "have_tangent",
-    "is_left_out_of_ddp",
     "is_mesh",
     "is_process_group",
     "is_profiled",
@@ -144,10 +144,10 @@ def ddp_around() -> Any:
     return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
 
 
-def is_left_out_of_ddp(ddp: Any, parameter: torch.Tensor) -> bool:
-    """Whether ``ddp`` neither copies nor averages a parameter of its module."""
-    names = ddp.parameters_to_ignore
-    return any(other is parameter and name in names for name, other in ddp.module.named_parameters())
+def ddp_has(ddp: Any, parameter: torch.Tensor) -> bool:
+    """Whether ``ddp`` copies and averages a parameter: its module has it, and it is not left out."""
+    left_out = ddp.parameters_to_ignore
+    return any(other is parameter and name not in left_out for name, other in ddp.module.named_parameters())
 
 
 def leave_out_of_ddp(model: torch.nn.Module, names: Sequence[str]) -> None:

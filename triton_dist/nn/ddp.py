@@ -25,9 +25,14 @@ def prepare_for_ddp(model: nn.Module, process_group: Any = None) -> nn.Module:
         process_group: None for PyTorch's default group, whose PEs must be all of the world.
 
     Raises:
+        TypeError: an argument is not as described.
         ValueError: PEs of ``process_group`` have the same experts, whose gradients nothing would average: shard such a
             model by ``fully_shard``. Or parameters are DTensors, which DistributedDataParallel does not take.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"prepare_for_ddp: model must be a module, got {type(model).__name__}")
+    if process_group is not None and not torch_api.is_process_group(process_group):
+        raise TypeError(f"prepare_for_ddp: process_group must be a ProcessGroup, got {type(process_group).__name__}")
     layers = {path: layer for path, layer in model.named_modules() if isinstance(layer, MoE)}
     for path, layer in layers.items():
         if layer.mesh is not None:

@@ -66,7 +66,7 @@ def check_ddp(layer: nn.Module, experts: Sequence[torch.Tensor], groups: Sequenc
     right = current_world().own(_Right).layers.setdefault(ddp, WeakSet())
     if layer in right:
         return
-    if not all(torch_api.is_left_out_of_ddp(ddp, parameter) for parameter in experts):
+    if any(torch_api.ddp_has(ddp, parameter) for parameter in experts):
         shared = sorted(_ranks_of(groups).intersection(dist.get_process_group_ranks(ddp.process_group)))
         if len(shared) > 1:
             raise RuntimeError(

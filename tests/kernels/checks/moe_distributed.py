@@ -259,6 +259,18 @@ def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> No
     model = DistributedDataParallel(Block())
     with raises(RuntimeError, "MoE: the ranks 0, 1, 2, 3 have experts of their own, and DistributedDataParallel has"):
         model(x)
+    # A layer that is none of the module's, as a teacher's, is not looked at; of a module of another thread neither.
+    teacher = Block()
+
+    class Student(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.others = nn.Linear(HIDDEN, HIDDEN), [teacher]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.up(x) + self.others[0](x).detach()
+
+    assert DistributedDataParallel(Student())(x).isfinite().all()
     # Between replicas it is right, and averages.
     both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
     torch.manual_seed(world.pe % (world.n_pes // 2))
@@ -273,6 +285,10 @@ def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> No
     close(block.experts.w13.grad, mean / 2)
     with raises(ValueError, "prepare_for_ddp: PEs of process_group have the same experts of experts, or"):
         prepare_for_ddp(Block(group=both["ep"]))
+    with raises(TypeError, "prepare_for_ddp: process_group must be a ProcessGroup, got DeviceMesh"):
+        prepare_for_ddp(Block(), both)
+    with raises(TypeError, "prepare_for_ddp: model must be a module, got list"):
+        prepare_for_ddp([Block()])  # type: ignore[arg-type]
     with raises(ValueError, "prepare_for_ddp: the model has DTensors"):
         prepare_for_ddp(MoE(HIDDEN, INNER, **SIZES).distribute_parameters(mesh_of(world)))
 
