@@ -25,6 +25,7 @@ Check = Callable[[World], None]
 GPU = triton_dist.kind() == "gpu"
 LIMIT_SECONDS = 60  # of one check, of the start and of the end: then every PE prints its stack and ends
 LEFT_ALONE_SECONDS = 15  # how long a PE on which a check failed waits for the others, who may be waiting for it
+SHOWN = 16  # differences of a result
 _checks: dict[str, tuple[Check, bool, bool, bool]] = {}
 
 
@@ -58,15 +59,17 @@ def random_floats(*shape: int, seed: int) -> torch.Tensor:
 
 
 def expect_equal(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    """AssertionError with the first difference when the two are not equal bit for bit (NaN equals nothing)."""
-    found, expected = found.cpu(), expected.cpu()
+    """AssertionError with the first differences when the two are not equal bit for bit (NaN equals nothing)."""
     assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    wrong = (found != expected).flatten().nonzero().flatten()
+    if found.device == expected.device and torch.equal(found, expected):
+        return
+    found, expected = found.cpu(), expected.cpu()
+    wrong = (found != expected).nonzero()
     if len(wrong):
-        at = int(wrong[0])
+        few = tuple(wrong[:SHOWN].t())
         raise AssertionError(
-            f"{what}: {len(wrong)} of {found.numel()} differ, first at {at}: found {found.flatten()[at].item()},"
-            f" expected {expected.flatten()[at].item()}"
+            f"{what}: {len(wrong)} of {found.numel()} differ, first at {wrong[:SHOWN].tolist()}: found"
+            f" {found[few].tolist()}, expected {expected[few].tolist()}"
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 import triton_dist
-from ops.harness import check
+from ops.harness import check, expect_equal
 from triton_dist import World, kernels
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.device import sms
@@ -40,6 +40,12 @@ def usable(*algorithms: str) -> tuple[str, ...]:
     )
 
 
+def _said(call: Callable[[], torch.Tensor]) -> str:
+    """The function and the algorithm."""
+    assert isinstance(call, partial)
+    return f"{call.func.__name__}, {call.keywords.get('algorithm', 'auto')}"
+
+
 def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, expected: torch.Tensor) -> None:
     """Direct calls without a pause, then replays of a graph of two; the result is looked at after each kind."""
     for _ in range(3):
@@ -48,8 +54,7 @@ def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, exp
         for _ in range(4):
             call()
         torch.cuda.synchronize()
-        wrong = (out.float() != expected).sum().item()
-        assert wrong == 0, f"{wrong} of {out.numel()} elements are wrong"
+        expect_equal(out.float(), expected, f"{_said(call)}, direct calls")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -59,7 +64,7 @@ def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, exp
     for _ in range(5):
         graph.replay()
     torch.cuda.synchronize()
-    assert torch.equal(out.float(), expected), "wrong after replays of a graph"
+    expect_equal(out.float(), expected, f"{_said(call)}, replays of a graph")
     triton_dist.barrier_all()
 
 

@@ -453,6 +453,8 @@ def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
     ]
     for function, algorithm, m, out in cases:
         for i in range(9):
+            if i < 3 and algorithm == "push":
+                continue  # it takes no scales of blocks
             a, b = (random(*shape).sub(0.5).to(f8) for shape in ((m, k), (n, k)))
             scales = (
                 {"scale_a": random(m, k // 128), "scale_b": random(k // 128, n // 128)},
