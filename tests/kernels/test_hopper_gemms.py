@@ -13,6 +13,7 @@ import torch
 import triton
 from ptx import made_by, ptxas_report, without_machine_code
 from sass import registers_by_limit
+from shared_reads import released_before_read
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.experimental.gluon import language as gl
@@ -132,6 +133,7 @@ def compiled(
     flags = {"num_warps": 4, "maxnreg": REGISTERS[config.groups]}
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=flags)
     assert not forgotten_mbarriers(found.asm["ttgir"])
+    assert not released_before_read(found.asm["ptx"])
     return found
 
 

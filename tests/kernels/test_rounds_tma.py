@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ptx import made_by, ptxas_report
 from sass import ptx_that_fits, signals_all, takes_uniform_numbers
+from shared_reads import released_before_read
 
 COMPILE = Path(__file__).with_name("rounds_tma_ptx.py")
 
@@ -44,6 +45,7 @@ def test_it_moves_rows_by_tma_and_does_not_spill(
         # What is read of shared memory has come to registers before TMA may overwrite it, wherever it is released.
         released = code.count("fence.proxy.async.shared::cta")
         assert released >= 3 and signals_all(code) and "cp.async.bulk.tensor.3d.shared" in code
+        assert not released_before_read(code), case
         headers = tmp_path / f"headers-{case}.ptx"
         assert " 0 bytes spill stores" in ptxas_report(headers), case
         assert "ld.volatile.global" in headers.read_text() and "__assertfail" in headers.read_text()

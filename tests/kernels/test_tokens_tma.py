@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ptx import made_by, ptxas_report
 from sass import ptx_that_fits, signals_all, takes_uniform_numbers, words_waited_for
+from shared_reads import released_before_read
 
 COMPILE = Path(__file__).with_name("tokens_ptx.py")
 
@@ -62,5 +63,6 @@ def test_it_moves_tokens_by_tma_and_does_not_spill(
         assert words_waited_for(tmp_path, f"combine-{case}") == 0, case
         # What is read of shared memory has come to registers before TMA may overwrite it.
         assert combine.count("fence.proxy.async.shared::cta") >= 2 and "st.global.v4.b32" in combine
+        assert not released_before_read(combine), case
         # It reads the time at its beginning and in front of rows, if stores are throttled; those of small rows are not.
         assert combine.count("%globaltimer_lo") == (0 if int(case.split("-")[0]) < 4096 else 2), case

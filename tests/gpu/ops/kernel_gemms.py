@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 
 import triton_dist
-from ops.harness import check, expect_equal
+from ops.harness import check, expect_equal, rounds
 from triton_dist import World, kernels
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.device import sms
@@ -236,6 +237,40 @@ def sums_of_owners(world: World) -> None:
     assert all(torch.equal(part, first) for part in everywhere.view(n_pes, 777, 5120)), "other bits on another PE"
     triton_dist.free(everywhere)
     triton_dist.free(whole)
+
+
+@check(gpu_only=True, maps_all=True)
+def sums_of_late_peers(world: World) -> None:
+    """Programs wait for a peer's tiles with several units of theirs ahead, before the epilogue and after it. On a GPU
+    that PEs or other processes share every peer is late."""
+    m, n, n_pes = 1024 * world.n_pes, 4096, world.n_pes
+    own = slice(1024 * world.pe, 1024 * (world.pe + 1))
+    bias, residual = matrix(1, n, 60, torch.float32)[0], matrix(m, n, 61, torch.float32)
+    for dtype, of_c in ((E4M3, torch.float16), (torch.bfloat16, torch.bfloat16)):
+        k = 1024 // torch.empty(0, dtype=dtype).itemsize // 2
+        operands = [(matrix(m, k, 2 * pe, dtype), by_columns(matrix(k, n, 2 * pe + 1, dtype))) for pe in range(n_pes)]
+        total = torch.stack([x.float() @ y.float() for x, y in operands]).sum(0) + bias + residual
+        total = total.to(of_c).float()
+        a, b = operands[world.pe]
+        options: dict[str, Any] = {"bias": bias}
+        if dtype == E4M3:
+            ones = torch.ones(m, 1, device=world.device), torch.ones(1, n, device=world.device)
+            options |= {"scale_a": ones[0], "scale_b": ones[1], "out_dtype": of_c}
+        whole, part = triton_dist.empty(m, n, dtype=of_c), torch.empty(1024, n, dtype=of_c, device=world.device)
+        for algorithm in ("ring", "direct"):
+            reduce = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, algorithm=algorithm, **options)
+            scatter = partial(
+                kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], algorithm=algorithm, **options
+            )
+            for call, out, expected in ((reduce, whole, total), (scatter, part, total[own])):
+                for late in range(rounds(60, 10)):
+                    if late % n_pes == world.pe:
+                        torch.cuda._sleep(20_000 << late % 7)
+                    call()
+                    torch.cuda.synchronize()
+                    expect_equal(out.float(), expected, f"{_said(call)}, {dtype}, call {late}")
+                triton_dist.barrier_all()
+        triton_dist.free(whole)
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)

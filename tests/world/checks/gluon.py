@@ -189,6 +189,43 @@ def check_a_fence_that_lacks_is_an_error(world: Any) -> None:
         product(64, fences=False)
 
 
+@gluon.jit
+def add_up(y, ring, n, STAGES: gl.constexpr, FENCES: gl.constexpr):
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
+    sums = gl.zeros(y.block_shape, y.dtype, LAYOUT)
+    for i in range(n):
+        stage = i % STAGES
+        mbarrier.wait(ring.full.index(stage), i // STAGES & 1)
+        sums += ring.blocks.index(stage).load(LAYOUT)
+        if FENCES:
+            fence_async_shared()
+        mbarrier.arrive(ring.empty.index(stage))
+    out = gl.allocate_shared_memory(y.dtype, y.block_shape, y.layout)
+    out.store(sums)
+    fence_async_shared()
+    async_store(y, [0, 0], out)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def sum_of_rows(x, y, n, STAGES: gl.constexpr, ROWS: gl.constexpr, FENCES: gl.constexpr):
+    ring = make_ring(x, STAGES)
+    gl.warp_specialize([(add_up, (y, ring, n, STAGES, FENCES)), (load_all, (x, ring, n, STAGES, ROWS))], [1], [24])
+
+
+def check_what_is_loaded_is_not_overwritten(world: Any) -> None:
+    """TMA fills a stage again whose ordinary loads may be under way: a barrier does not order them, a fence does."""
+    x, y = torch.randn(48, 64), torch.zeros(8, 64)
+    given = described(x, 8, 64), described(y, 8, 64)
+    sum_of_rows[(1,)](*given, 6, 2, 8, True)
+    torch.testing.assert_close(y, x.view(6, 8, 64).sum(0))
+    sum_of_rows[(1,)](*given, 2, 2, 8, False)  # no stage is filled twice
+    with raises(
+        KernelError, r"gluon\.py:\d+: RuntimeError: a TMA load overwrites shared memory behind an ordinary load"
+    ):
+        sum_of_rows[(1,)](*given, 6, 2, 8, False)
+
+
 # ---- mistakes
 
 

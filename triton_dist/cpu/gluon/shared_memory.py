@@ -21,6 +21,14 @@ from triton_dist.triton_api import interpreter
 __all__ = ["Blocks", "allocate_shared_memory", "fence_async_shared"]
 
 
+Range = tuple[int, int, Partition]
+"""Bytes, and who has accessed them by an ordinary load or store without a fence for TMA and tensor cores since."""
+
+
+def _any_has_part(ranges: set[Range], begin: int, end: int) -> bool:
+    return any(first < end and begin < last for first, last, _ in ranges)
+
+
 class Allocation:
     """Bytes of shared memory. What nobody has written is garbage: NaN as floats, -1 as integers."""
 
@@ -28,22 +36,36 @@ class Allocation:
         self.bytes = np.full(nbytes, 0xFF, np.uint8)
         self.barriers: dict[int, Any] = {}
         """mbarriers by their place."""
-        self._unfenced: set[tuple[int, int, Partition]] = set()
-        """Ranges of bytes that a partition has written by ordinary stores and not fenced for TMA and tensor cores."""
+        self._stored: set[Range] = set()
+        self._loaded: set[Range] = set()
 
     def written(self, begin: int, end: int, by: Partition) -> None:
-        self._unfenced.add((begin, end, by))
+        """An ordinary store."""
+        self._stored.add((begin, end, by))
+
+    def read(self, begin: int, end: int, by: Partition) -> None:
+        """An ordinary load."""
+        self._loaded.add((begin, end, by))
 
     def fenced(self, by: Partition) -> None:
-        self._unfenced = {one for one in self._unfenced if one[2] is not by}
+        self._stored = {one for one in self._stored if one[2] is not by}
+        self._loaded = {one for one in self._loaded if one[2] is not by}
 
     def read_asynchronously(self, what: str, begin: int, end: int) -> None:
-        """Whether TMA or tensor cores may read this. RuntimeError if not."""
-        for first, last, _ in self._unfenced:
-            if first < end and begin < last:
+        """TMA or tensor cores do. RuntimeError if they may not."""
+        if _any_has_part(self._stored, begin, end):
+            raise RuntimeError(
+                f"{what} reads shared memory that was stored without a fence: call fence_async_shared() behind the"
+                " store, in the partition that stores"
+            )
+
+    def written_asynchronously(self, what: str, begin: int, end: int) -> None:
+        """TMA does. RuntimeError if it may not."""
+        for done, access in ((self._loaded, "load"), (self._stored, "store")):
+            if _any_has_part(done, begin, end):
                 raise RuntimeError(
-                    f"{what} reads shared memory that was stored without a fence: call fence_async_shared() behind the"
-                    " store, in the partition that stores"
+                    f"{what} overwrites shared memory behind an ordinary {access} without a fence, which may still be"
+                    f" under way: call fence_async_shared() behind the {access}, in its partition, before TMA goes on"
                 )
 
 
@@ -114,6 +136,7 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
     # ---- contents
 
     def load(self, layout: Any = None) -> tl.tensor:
+        self.of.read(self.offset, self.offset + self.nbytes, partition())
         return tensor(self.contents().copy(), self.dtype)
 
     def store(self, value: tl.tensor) -> None:
@@ -136,6 +159,10 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
         """What TMA or tensor cores find."""
         self.of.read_asynchronously(what, self.offset, self.offset + self.nbytes)
         return self.contents()
+
+    def written_asynchronously(self, what: str) -> None:
+        """TMA is told to fill it."""
+        self.of.written_asynchronously(what, self.offset, self.offset + self.nbytes)
 
     def _spans(self) -> NDArray[Any]:
         """The elements where they lie, the last axis of ``stored`` cut into spans of the swizzle."""
@@ -171,6 +198,7 @@ def allocate_shared_memory(element_ty: Any, shape: Any, layout: Any, value: Any 
 
 
 def fence_async_shared(cluster: Any = False) -> None:
-    """``fence_async_shared``: what this partition has stored is there for TMA and tensor cores."""
+    """``fence_async_shared``: what this partition has stored is there for TMA and tensor cores, and what it has loaded
+    they may overwrite."""
     for allocation in partition().shared:
         allocation.fenced(partition())

@@ -112,6 +112,7 @@ def async_load(
     perhaps_pause()
     place, awaited = tensor_desc.check("a TMA load", coord, result), barrier_of(barrier)
     tensor_desc.touched("tma.async_load", place, writes=False)
+    result.written_asynchronously("a TMA load")
 
     def arrive() -> None:
         block: NDArray[Any] = np.zeros(result.shape, tensor_desc.elements.dtype)

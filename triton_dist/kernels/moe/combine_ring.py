@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.flags import reads_complete
 from triton_dist.kernels.moe.rounds_hopper import LINE
 
 __all__ = [
-    *("Ring", "fill", "layout_of", "lower_of", "make_ring", "release", "step_of", "upper_of", "words_are_read"),
+    *("Ring", "fill", "layout_of", "lower_of", "make_ring", "release", "step_of", "upper_of"),
     *("words_of", "zeros"),
 ]
 
@@ -62,19 +63,9 @@ def fill(rows, first, second, pair, box: gl.constexpr, ring, stage, phase, STAGE
 
 
 @gluon.jit
-def words_are_read():
-    """Wait until all warps have the words of stages that they have loaded, so that these may be filled again.
-
-    Words may still be on their way to registers when all warps have asked for them: the fence waits for them, without
-    which TMA overwrote some: on 4 H100s one row of some ten thousand."""
-    fence_async_shared()
-    gl.barrier()
-
-
-@gluon.jit
 def release(ring, stage, phase, STAGES: gl.constexpr):
     """Let a stage be filled again, whose words have been loaded."""
-    words_are_read()
+    reads_complete()
     mbarrier.arrive(ring.empty.index(stage))
     return step_of(stage, phase, STAGES)
 

@@ -23,6 +23,7 @@ from triton_dist.kernels.gemm.hopper.flags import (
     await_time,
     fence_async_proxy,
     nanoseconds,
+    reads_complete,
     store_nothing,
     stores_complete,
     wait_peers,
@@ -32,7 +33,6 @@ from triton_dist.kernels.moe.combine_ring import (
     lower_of,
     step_of,
     upper_of,
-    words_are_read,
     words_of,
     zeros,
 )
@@ -230,7 +230,7 @@ def _add(out, route, ring, acquired, received, rounds, lane, lanes, TEAM: gl.con
                             words, stage, phase = _take(ring, stage, phase, CONFIG)
                         lower += lower_of(words, CONFIG)
                         upper += upper_of(words, CONFIG)
-                words_are_read()
+                reads_complete()
                 _release_rows(of, ring, first, CONFIG)
                 row = out + gl.to_tensor(token + j).to(gl.int64) * (CONFIG.row_lines * LINE)
                 gl.store(row + lines * LINE + column, words_of(lower, upper, CONFIG), mask=lines < CONFIG.row_lines)

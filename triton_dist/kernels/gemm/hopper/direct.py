@@ -31,7 +31,14 @@ from triton_dist.kernels.gemm.config import LARGE, WIDE, Config
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_full, await_tile_block, begin_stage
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
-from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
+from triton_dist.kernels.gemm.hopper.flags import (
+    acquire,
+    fence_async_proxy,
+    reads_complete,
+    signal_peer,
+    stores_complete,
+    wait_peers,
+)
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
 from triton_dist.kernels.gemm.hopper.load import load_unit
@@ -142,7 +149,7 @@ def multiply_direct_tiles(
                         stage = await_full(operands, step, CONFIG)
                         if group == GROUP:
                             sums += arrived.index(stage).load(sums.type.layout).to(gl.float32)
-                            gl.barrier()  # all warps of the group have read it
+                            reads_complete()
                         mbarrier.arrive(operands.empty.index(stage))
                         step += 1
                 sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG, residual_rows, padding)

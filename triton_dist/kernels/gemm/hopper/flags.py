@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 from triton_dist.language import CMP_GE
 from triton_dist.language._poll import no_polls, poll
@@ -18,6 +19,7 @@ __all__ = [
     "clock",
     "fence_async_proxy",
     "nanoseconds",
+    "reads_complete",
     "release_all",
     "signal_all",
     "signal_peer",
@@ -146,6 +148,18 @@ def store_nothing():
 def fence_async_proxy():
     """Make what an acquire has made visible to ordinary loads visible to TMA loads."""
     gl.inline_asm_elementwise("fence.proxy.async; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def reads_complete():
+    """Wait until all warps have what they have loaded from shared memory, so that TMA may overwrite it.
+
+    It may still be on its way to registers when all warps have asked for it, and a barrier does not order ordinary
+    loads before writes of TMA, which is another proxy (PTX ISA, memory consistency model): the fence does. Without it
+    TMA overwrote what had been asked for (docs/decisions/0132).
+    """
+    fence_async_shared()
+    gl.barrier()
 
 
 @gluon.jit
