@@ -7,7 +7,7 @@ from collections import defaultdict
 
 __all__ = ["released_before_read"]
 
-_READ = re.compile(r"\b(ldmatrix\.|ld\.shared\.v\d\.)")
+_READ = re.compile(r"\b(ldmatrix\.|ld\.shared\.v4\.)")
 _FENCE = re.compile(r"\bfence\.proxy\.async")
 _RELEASE = re.compile(r"\bmbarrier\.arrive\.(?!expect_tx)")
 _LABEL = re.compile(r"(\$\w+):")
@@ -18,7 +18,7 @@ _END = re.compile(r"(ret|exit|trap);")
 
 def released_before_read(ptx: str) -> list[str]:
     """Arrivals at mbarriers that a path reaches from where a block was loaded from shared memory, without a fence of
-    the proxies on the way. (What single words are loaded for, TMA does not fill.)"""
+    the proxies on the way. (A block is loaded 16 bytes at a time; fewer are what threads of a warp tell each other.)"""
     whole_lists = re.sub(r"\.branchtargets[^;]*;", lambda targets: " ".join(targets[0].split()), ptx)
     lines = [line.strip() for line in whole_lists.splitlines()]
     next_lines = _next_lines(lines)
