@@ -177,9 +177,13 @@ def check_products_of_tensor_cores(world: Any) -> None:
         assert product(k) and product(k, dtype=torch.float16), k
 
 
-def check_a_stage_released_too_early_gives_wrong_sums(world: Any) -> None:
-    """The product may still read it: so it does here, in some launches. The same ones in every run."""
-    assert not all(product(512, waits=1) for _ in range(20))
+def check_a_stage_released_too_early_is_an_error(world: Any) -> None:
+    """The product may still read it, which nothing has waited for when TMA fills it again: here in some launches, the
+    same ones in every run."""
+    said = r"gluon\.py:\d+: RuntimeError: a TMA load overwrites shared memory that a product of tensor cores may"
+    with raises(KernelError, said):
+        for _ in range(20):
+            assert product(512, waits=1)
 
 
 def check_a_fence_that_lacks_is_an_error(world: Any) -> None:
@@ -247,6 +251,13 @@ def mistaken(x, y, WHICH: gl.constexpr):
     elif WHICH == "unread":
         for _ in range(64):
             async_store(x, [0, 0], block)
+    elif WHICH == "overwritten":
+        async_store(x, [0, 0], block)
+        block.store(gl.zeros([8, 64], x.dtype))
+    elif WHICH == "filled":
+        async_store(x, [0, 0], block)
+        tma.store_wait(1)
+        async_load(x, [0, 0], bar, block)
     elif WHICH == "index":
         block.index(8)
     elif WHICH == "dtype":
@@ -277,6 +288,8 @@ MISTAKES = {
     "block": r"ValueError: a TMA load: the descriptor has blocks of fp16 \[16, 64\], shared memory one of fp16 \[8",
     "place": r"ValueError: a TMA load: 1 coordinates for blocks of \[8, 64\]",
     "multicast": "NotImplementedError: the CPU world has no clusters of programs",
+    "overwritten": r"RuntimeError: an ordinary store overwrites shared memory that the TMA store at .* may still read:",
+    "filled": r"RuntimeError: a TMA load overwrites shared memory that the TMA store at .*gluon\.py:\d+ may still read",
     "unread": r"RuntimeError: the TMA store at \S*gluon\.py:\d+ may still read shared memory when its partition ends",
     "index": "IndexError: block 8 of shared memory with 8",
     "dtype": r"ValueError: a block of fp16 \[8, 64\] in shared memory cannot hold one of fp32",

@@ -46,6 +46,9 @@ class Store(Protocol):
     def read(self) -> object:
         """Do so."""
 
+    def has_read(self) -> None:
+        """It is known to have."""
+
     def retire(self) -> None:
         """It is known to be complete."""
 
@@ -55,6 +58,9 @@ class Product(Protocol):
 
     def compute(self) -> None:
         """Add it to its sums."""
+
+    def is_waited_for(self) -> None:
+        """It is known to be complete."""
 
 
 _WIRE_SECONDS = 1e-3

@@ -38,9 +38,12 @@ class Allocation:
         """mbarriers by their place."""
         self._stored: set[Range] = set()
         self._loaded: set[Range] = set()
+        self._readers: dict[object, tuple[int, int, str]] = {}
+        """What TMA and tensor cores may be reading, by the copy or product, and how a kernel waits for that."""
 
     def written(self, begin: int, end: int, by: Partition) -> None:
-        """An ordinary store."""
+        """An ordinary store. RuntimeError if there may be none."""
+        self._check_readers("an ordinary store", begin, end)
         self._stored.add((begin, end, by))
 
     def read(self, begin: int, end: int, by: Partition) -> None:
@@ -50,6 +53,13 @@ class Allocation:
     def fenced(self, by: Partition) -> None:
         self._stored = {one for one in self._stored if one[2] is not by}
         self._loaded = {one for one in self._loaded if one[2] is not by}
+
+    def begins_to_read(self, reader: object, begin: int, end: int, how: str) -> None:
+        """TMA or tensor cores do, until the kernel knows that they have."""
+        self._readers[reader] = begin, end, how
+
+    def has_read(self, reader: object) -> None:
+        self._readers.pop(reader, None)
 
     def read_asynchronously(self, what: str, begin: int, end: int) -> None:
         """TMA or tensor cores do. RuntimeError if they may not."""
@@ -61,12 +71,18 @@ class Allocation:
 
     def written_asynchronously(self, what: str, begin: int, end: int) -> None:
         """TMA does. RuntimeError if it may not."""
+        self._check_readers(what, begin, end)
         for done, access in ((self._loaded, "load"), (self._stored, "store")):
             if _any_has_part(done, begin, end):
                 raise RuntimeError(
                     f"{what} overwrites shared memory behind an ordinary {access} without a fence, which may still be"
                     f" under way: call fence_async_shared() behind the {access}, in its partition, before TMA goes on"
                 )
+
+    def _check_readers(self, what: str, begin: int, end: int) -> None:
+        for first, last, how in self._readers.values():
+            if first < end and begin < last:
+                raise RuntimeError(f"{what} overwrites shared memory that {how}")
 
 
 class Blocks(tl.core.base_value):  # type: ignore[misc]
@@ -145,8 +161,8 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
                 f"a block of {self.dtype} {list(self.shape)} in shared memory cannot hold one of {value.dtype}"
                 f" {[int(size) for size in value.shape]}"
             )
-        self.fill(value.handle.data)
         self.of.written(self.offset, self.offset + self.nbytes, partition())
+        self.fill(value.handle.data)
 
     def contents(self) -> NDArray[Any]:
         return self._spans().reshape(self.stored).transpose(self.order)
@@ -159,6 +175,13 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
         """What TMA or tensor cores find."""
         self.of.read_asynchronously(what, self.offset, self.offset + self.nbytes)
         return self.contents()
+
+    def begins_to_be_read(self, reader: object, how: str) -> None:
+        """By TMA or tensor cores, until :meth:`has_been_read`; ``how`` says what reads and what waits for it."""
+        self.of.begins_to_read(reader, self.offset, self.offset + self.nbytes, how)
+
+    def has_been_read(self, reader: object) -> None:
+        self.of.has_read(reader)
 
     def written_asynchronously(self, what: str) -> None:
         """TMA is told to fill it."""

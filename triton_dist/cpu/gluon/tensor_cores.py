@@ -35,10 +35,23 @@ class Product:
 
     def __init__(self, a: Any, b: Blocks, sums: Sums, use_acc: bool) -> None:
         self._a, self._b, self._sums, self._use_acc = a, b, sums, use_acc
+        self._is_computed = False
+        self._operands = [block for block in (a, b) if isinstance(block, Blocks)]
+        how = "a product of tensor cores may still read: call warpgroup_mma_wait before"
+        for i, block in enumerate(self._operands):
+            block.begins_to_be_read((self, i), how)
 
     def compute(self) -> None:
-        product = _operand(self._a) @ _operand(self._b)
-        self._sums.elements[...] = product + self._sums.elements if self._use_acc else product
+        if not self._is_computed:
+            product = _operand(self._a) @ _operand(self._b)
+            self._sums.elements[...] = product + self._sums.elements if self._use_acc else product
+            self._is_computed = True
+
+    def is_waited_for(self) -> None:
+        """It is known to be complete."""
+        self.compute()
+        for i, block in enumerate(self._operands):
+            block.has_been_read((self, i))
 
 
 def warpgroup_mma_init(value: tl.tensor) -> Sums:
@@ -66,7 +79,8 @@ def warpgroup_mma(
         _complete(0)
         return tensor(sums.elements, sums.dtype)
     if here.chance.happens():
-        _complete(0)
+        for product in here.products:
+            product.compute()
     return sums
 
 
@@ -84,7 +98,7 @@ def _complete(but: int) -> None:
     products = partition().products
     done = but_last(products, but)
     for product in done:
-        product.compute()
+        product.is_waited_for()
     del products[: len(done)]
 
 

@@ -136,6 +136,7 @@ class Store:
         """The line that issues it."""
         self._read: NDArray[Any] | None = None
         self._is_complete = False
+        block.begins_to_be_read(self, f"the TMA store at {self.where} may still read: call tma.store_wait before")
 
     @property
     def is_read(self) -> bool:
@@ -146,6 +147,11 @@ class Store:
             self._read = self._block.read_asynchronously("a TMA store").copy()
         return self._read
 
+    def has_read(self) -> None:
+        """It is known to have."""
+        self.read()
+        self._block.has_been_read(self)
+
     def complete(self) -> None:
         if not self._is_complete:
             of_tensor, of_block = self._to.overlap(self._place)
@@ -154,6 +160,7 @@ class Store:
 
     def retire(self) -> None:
         """It is known to be complete. What is recorded happens here: a flag that was set before does not cover it."""
+        self.has_read()
         self._to.touched(f"tma.async_store of {Path(self.where).name}", self._place, writes=True)
         self.complete()
 
@@ -179,7 +186,7 @@ def commit() -> None:
 def store_wait(pendings: Any = 0) -> None:
     """``tma.store_wait``: all groups but the last few have read shared memory."""
     for store in itertools.chain(*but_last(partition().groups, int(constant(pendings)))):
-        store.read()
+        store.has_read()
     running().steps += 1
 
 
