@@ -218,7 +218,9 @@ def test_runs_in_parts_are_put_together_and_replace_older_ones() -> None:
     found = op_coverage.added(known, "here", [part("a", "b"), part("c")])
     assert [(run["pes"], run["commit"]) for run in found] == [(4, "old"), (2, "new")]
     assert found[1]["where"] == "here" and [check["check"] for check in found[1]["checks"]] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="p2p, 2 PEs: parts are of the commits new and newer"):
-        op_coverage.added(known, "here", [part("a"), part("b", commit="newer")])
-    with pytest.raises(ValueError, match="two parts have the checks a"):
-        op_coverage.added(known, "here", [part("a", "b"), part("a")])
+    later = part("b", "d", commit="newer")
+    later["checks"][0]["passed"] = False
+    *_, joined = op_coverage.added(known, "here", [part("a", "b"), later, part("e", commit="newer")])
+    assert joined["commit"] == "new, newer"
+    passed = {check["check"]: check["passed"] for check in joined["checks"]}
+    assert passed == {"a": True, "b": False, "d": True, "e": True} and len(joined["checks"]) == 4

@@ -55,6 +55,15 @@ def test_models_in_training_and_serving(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 5, run.stdout
 
 
+def test_experts_as_dtensors(n_gpus: int) -> None:
+    """Checkpoints, optimizers, FSDP and DistributedDataParallel, over NCCL. Not run yet: only in the CPU world."""
+    n_pes = 4 if n_gpus >= 4 else 2
+    env = CHECKS | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/world/checks")])}
+    run = torchrun(n_pes, "tests/kernels/checks/moe_distributed.py", env=env, timeout=900)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("passed:") == 12 * n_pes, run.stdout
+
+
 @functools.cache
 def warm_cache(transport: str) -> None:
     """The checks' kernels are compiled by all cores at once. What fails here, fails in the test as well."""

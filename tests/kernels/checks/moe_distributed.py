@@ -1,15 +1,21 @@
-"""Layers of experts whose parameters are DTensors: results, gradients, checkpoints, optimizers, FSDP, and mistakes."""
+"""Layers of experts whose parameters are DTensors: results, gradients, checkpoints, optimizers, FSDP, and mistakes.
+
+    torchrun --nproc-per-node 2 tests/kernels/checks/moe_distributed.py
+
+Runs in both worlds.
+"""
 
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 import tempfile
 from typing import Any
 
 import torch
-from harness import main as run
-from harness import raises
+from running import main as run
+from running import raises
 from tensor_parallel import close as close_to
 from tensor_parallel import full, mesh_of
 from torch import distributed, nn
@@ -19,6 +25,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, distribute_module, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+import triton_dist
 from triton_dist.nn import MoE, prepare_for_ddp
 
 HIDDEN, INNER, EXPERTS = 16, 8, 8
@@ -26,7 +33,11 @@ SIZES: dict[str, Any] = {"num_experts": EXPERTS, "top_k": 2, "max_tokens": 8}
 
 
 def grid(world: Any) -> DeviceMesh:
-    return init_device_mesh("cpu", (world.n_pes // 2, 2), mesh_dim_names=("ep", "tp"))
+    return init_device_mesh(world.device.type, (world.n_pes // 2, 2), mesh_dim_names=("ep", "tp"))
+
+
+def ranks(world: Any) -> str:
+    return ", ".join(map(str, range(world.n_pes)))
 
 
 def layers(world: Any) -> dict[str, tuple[MoE, DeviceMesh]]:
@@ -52,7 +63,7 @@ def tokens(world: Any, layer: MoE) -> torch.Tensor:
     seed = world.pe
     if layer.replicated:
         seed = 1000 * (1 + (world.pe // 2 if layer.tp_group is not None else 0))
-    return torch.randn(5, HIDDEN, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(5, HIDDEN, device=world.device, generator=torch.Generator(world.device).manual_seed(seed))
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -164,7 +175,7 @@ def check_norms_of_gradients_and_steps_are_those_of_all_pes(world: Any) -> None:
 
 
 def check_fsdp_shards_them_further(world: Any) -> None:
-    both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
+    both = init_device_mesh(world.device.type, (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
     torch.manual_seed(world.pe % (world.n_pes // 2))
     layer = MoE(HIDDEN, INNER, **SIZES, group=both["ep"]).distribute_parameters(both["ep"])
     plain = copy.deepcopy(layer)
@@ -255,9 +266,11 @@ def check_gradients_in_data_parallel_are_those_of_the_mean_loss(world: Any) -> N
 
 
 def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> None:
-    x = torch.randn(5, HIDDEN)
+    x = torch.randn(5, HIDDEN, device=world.device)
     model = DistributedDataParallel(Block())
-    with raises(RuntimeError, "MoE: the ranks 0, 1, 2, 3 have experts of their own, and DistributedDataParallel has"):
+    with raises(
+        RuntimeError, f"MoE: the ranks {ranks(world)} have experts of their own, and DistributedDataParallel has"
+    ):
         model(x)
     # A layer that is none of the module's, as a teacher's, is not looked at; of a module of another thread neither.
     teacher = Block()
@@ -272,7 +285,7 @@ def check_data_parallel_is_refused_where_it_would_copy_experts(world: Any) -> No
 
     assert DistributedDataParallel(Student())(x).isfinite().all()
     # Between replicas it is right, and averages.
-    both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
+    both = init_device_mesh(world.device.type, (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
     torch.manual_seed(world.pe % (world.n_pes // 2))
     block = Block(group=both["ep"])
     x = tokens(world, block.experts)
@@ -316,7 +329,7 @@ def check_data_parallel_compiled(world: Any) -> None:
 
 def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
     mesh = mesh_of(world)
-    said = "w13 would be a DTensor that takes it for the same on the ranks 0, 1, 2, 3, which have experts of their own"
+    said = f"w13 would be a DTensor that takes it for the same on the ranks {ranks(world)}, which have experts of their"
     with raises(ValueError, said):
         fully_shard(Block(), mesh=mesh)
     with raises(ValueError, said):
@@ -327,7 +340,7 @@ def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
     fully_shard(block, mesh=mesh, ignored_params={block.experts.w13, block.experts.w2})
     assert torch.equal(block(x), plain(x))
     # Between replicas it is right.
-    both = init_device_mesh("cpu", (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
+    both = init_device_mesh(world.device.type, (2, world.n_pes // 2), mesh_dim_names=("dp", "ep"))
     torch.manual_seed(world.pe % (world.n_pes // 2))
     block = Block(group=both["ep"])
     plain, x = copy.deepcopy(block), tokens(world, block.experts)
@@ -338,7 +351,7 @@ def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
 def check_on_meta(world: Any) -> None:
     mesh = mesh_of(world)
     layer = MoE(HIDDEN, INNER, **SIZES, device=torch.device("meta")).distribute_parameters(mesh)
-    layer.to_empty(device="cpu")
+    layer.to_empty(device=world.device)
     assert layer.w13.placements == (Shard(0),) and layer.gate.placements == (Replicate(),)
     torch.manual_seed(0)
     layer.reset_parameters()
@@ -353,12 +366,13 @@ def check_mistakes(world: Any) -> None:
         layer.distribute_parameters(4)
     with raises(ValueError, r"mesh must have 1 dimensions \(group\), got 2"):
         layer.distribute_parameters(both)
-    with raises(ValueError, r"dimension 0 of the mesh must have the PEs of group, in their order; it has 2 PEs"):
-        layer.distribute_parameters(both["tp"])
-    turned = DeviceMesh("cpu", list(reversed(range(world.n_pes))))
+    said = f"dimension 0 of the mesh must have the PEs of group, in their order; it has {world.n_pes // 2} PEs"
+    with raises(ValueError, said):
+        layer.distribute_parameters(both["ep"])
+    turned = DeviceMesh(world.device.type, list(reversed(range(world.n_pes))))
     with raises(ValueError, f"this is number {world.n_pes - 1 - world.pe}, and group {world.n_pes}, of which this is"):
         layer.distribute_parameters(turned)
-    first = DeviceMesh("cpu", [0, 1])
+    first = DeviceMesh(world.device.type, [0, 1])
     if world.pe > 1:
         with raises(ValueError, "this PE is not in the mesh"):
             layer.distribute_parameters(first)
@@ -371,7 +385,11 @@ def check_mistakes(world: Any) -> None:
 
 
 if __name__ == "__main__":
-    distributed.init_process_group("gloo")
+    on_gpus = triton_dist.kind() == "gpu"
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo")
     torch.manual_seed(0)
+    if on_gpus:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.set_default_device("cuda")
     run(globals())
     distributed.destroy_process_group()

@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import torch
-from harness import main as run
-from harness import raises
+from running import main as run
+from running import raises
 from torch import distributed, nn
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, init_device_mesh, parallel
 
@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 def mesh_of(world: Any) -> DeviceMesh:
-    return init_device_mesh("cpu", (world.n_pes,))
+    return init_device_mesh(world.device.type, (world.n_pes,))
 
 
 def full(tensor: torch.Tensor | None) -> torch.Tensor:

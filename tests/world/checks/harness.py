@@ -1,20 +1,23 @@
-"""Runs the checks of a file on this PE, and what their files share."""
+"""What files of checks share; they run by ``running.py``."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
-import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from running import MORE_EXAMPLES
+from running import by_load_and_store as by_load_and_store
+from running import main as main
+from running import raises as raises
 
 import triton_dist
 from triton_dist import environment
@@ -34,10 +37,6 @@ providers._get_local_constants = providers.Constants
 together = settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-
-
-MORE_EXAMPLES = "more_examples"
-"""Among the arguments of a launch of slow checks."""
 
 
 def examples(count: int) -> int:
@@ -62,45 +61,11 @@ def noise(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     return torch.where(bits.isfinite(), bits, 1) if dtype.is_floating_point else bits
 
 
-def by_load_and_store(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Marks a check that loads from, stores to or names memory of peers: it is for worlds that map all PEs."""
-    check.__dict__["maps_all"] = True
-    return check
-
-
 def on_pe(tensor: torch.Tensor, pe: int) -> torch.Tensor:
     """A copy of the symmetric ``tensor`` as it lies on ``pe``."""
     copy = torch.empty_like(tensor)
     triton_dist.get(copy, tensor, pe)
     return copy
-
-
-def main(module: Mapping[str, Any]) -> None:
-    """Every ``check_…`` of the module, or those that the command names, in the module's order and in one world.
-
-    The first that fails ends this PE, and so the others.
-    """
-    named = [argument for argument in sys.argv[1:] if argument != MORE_EXAMPLES]
-    names = [name for name in module if name.startswith("check_") and (name[6:] in named or not named)]
-    checks: list[Callable[[Any], None]] = [module[name] for name in names]
-    with triton_dist.init() as world:
-        all_reachable = all(world.is_reachable(pe) for pe in range(world.n_pes))
-        for check in checks:
-            if not all_reachable and "maps_all" in check.__dict__:
-                print("out of reach:", check.__name__.removeprefix("check_"), flush=True)
-                continue
-            check(world)
-            print("passed:", check.__name__.removeprefix("check_"), flush=True)
-            triton_dist.barrier_all()
-
-
-@contextmanager
-def raises(kind: type[BaseException], *patterns: str) -> Iterator[None]:
-    """The block raises ``kind``, and each pattern is found in its text."""
-    with pytest.raises(kind) as caught:
-        yield
-    for pattern in patterns:
-        assert re.search(pattern, str(caught.value)), f"no {pattern!r} in: {caught.value}"
 
 
 class Launched(NamedTuple):
