@@ -59,10 +59,12 @@ def make_ring(like, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def load_all(x, ring, n, STAGES: gl.constexpr, ROWS: gl.constexpr):
+def load_all(x, ring, n, STAGES: gl.constexpr, ROWS: gl.constexpr, FENCES: gl.constexpr = False):
     for i in range(n):
         stage = i % STAGES
         mbarrier.wait(ring.empty.index(stage), (i // STAGES & 1) ^ 1)
+        if FENCES:
+            fence_async_shared()
         mbarrier.expect(ring.full.index(stage), x.block_type.nbytes)
         async_load(x, [i * ROWS, 0], ring.full.index(stage), ring.blocks.index(stage))
 
@@ -212,22 +214,24 @@ def add_up(y, ring, n, STAGES: gl.constexpr, FENCES: gl.constexpr):
 
 
 @gluon.jit
-def sum_of_rows(x, y, n, STAGES: gl.constexpr, ROWS: gl.constexpr, FENCES: gl.constexpr):
+def sum_of_rows(x, y, n, STAGES: gl.constexpr, ROWS: gl.constexpr, WHO_FENCES: gl.constexpr):
     ring = make_ring(x, STAGES)
-    gl.warp_specialize([(add_up, (y, ring, n, STAGES, FENCES)), (load_all, (x, ring, n, STAGES, ROWS))], [1], [24])
+    added = (y, ring, n, STAGES, WHO_FENCES == "who adds")
+    gl.warp_specialize([(add_up, added), (load_all, (x, ring, n, STAGES, ROWS, WHO_FENCES == "who loads"))], [1], [24])
 
 
 def check_what_is_loaded_is_not_overwritten(world: Any) -> None:
     """TMA fills a stage again whose ordinary loads may be under way: a barrier does not order them, a fence does."""
     x, y = torch.randn(48, 64), torch.zeros(8, 64)
     given = described(x, 8, 64), described(y, 8, 64)
-    sum_of_rows[(1,)](*given, 6, 2, 8, True)
-    torch.testing.assert_close(y, x.view(6, 8, 64).sum(0))
-    sum_of_rows[(1,)](*given, 2, 2, 8, False)  # no stage is filled twice
+    for who in ("who adds", "who loads"):  # as Triton's tutorial of warp specialization has it: one of them
+        sum_of_rows[(1,)](*given, 6, 2, 8, who)
+        torch.testing.assert_close(y, x.view(6, 8, 64).sum(0))
+    sum_of_rows[(1,)](*given, 2, 2, 8, "nobody")  # no stage is filled twice
     with raises(
         KernelError, r"gluon\.py:\d+: RuntimeError: a TMA load overwrites shared memory behind an ordinary load"
     ):
-        sum_of_rows[(1,)](*given, 6, 2, 8, False)
+        sum_of_rows[(1,)](*given, 6, 2, 8, "nobody")
 
 
 # ---- mistakes

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from triton_dist.cpu.gluon import tma
 from triton_dist.cpu.gluon.partition import constant, partition, tensor
+from triton_dist.cpu.gluon.shared_memory import fence_async_shared
 from triton_dist.triton_api import interpreter
 
 __all__ = ["inline_asm_elementwise"]
@@ -34,7 +35,8 @@ def _of_all_lanes(value: tl.tensor) -> int:
 
 _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     r"fence\.(?:acq_rel|sc)\.(?:gpu|sys)": _release,
-    r"fence\.proxy\.async[\w.:]*": _nothing,
+    r"fence\.proxy\.async(?:\.shared::\w+)?": fence_async_shared,
+    r"fence\.proxy\.async\.global": _nothing,
     r"griddepcontrol\.\w+": _nothing,
     r"cp\.async\.bulk\.prefetch\.\S+ .*": _nothing,
     r"cp\.async\.bulk\.commit_group": tma.commit,

@@ -21,12 +21,30 @@ from triton_dist.triton_api import interpreter
 __all__ = ["Blocks", "allocate_shared_memory", "fence_async_shared"]
 
 
-Range = tuple[int, int, Partition]
-"""Bytes, and who has accessed them by an ordinary load or store without a fence for TMA and tensor cores since."""
+class Unfenced:
+    """Ordinary accesses that may be under way when TMA or tensor cores come: no fence is behind them, neither in the
+    partition of the access nor, since then, in the one that issues what comes."""
 
+    def __init__(self) -> None:
+        self._fenced_since: dict[tuple[int, int, Partition], set[Partition]] = {}
+        """By the bytes, and by whom they were accessed, who has fenced since."""
 
-def _any_has_part(ranges: set[Range], begin: int, end: int) -> bool:
-    return any(first < end and begin < last for first, last, _ in ranges)
+    def add(self, begin: int, end: int) -> None:
+        self._fenced_since[begin, end, partition()] = set()
+
+    def fence(self) -> None:
+        """This partition does."""
+        here = partition()
+        self._fenced_since = {access: since for access, since in self._fenced_since.items() if access[2] is not here}
+        for since in self._fenced_since.values():
+            since.add(here)
+
+    def has_part_of(self, begin: int, end: int) -> bool:
+        """Whether there are such accesses for what this partition issues."""
+        return any(
+            first < end and begin < last and partition() not in since
+            for (first, last, _), since in self._fenced_since.items()
+        )
 
 
 class Allocation:
@@ -36,23 +54,23 @@ class Allocation:
         self.bytes = np.full(nbytes, 0xFF, np.uint8)
         self.barriers: dict[int, Any] = {}
         """mbarriers by their place."""
-        self._stored: set[Range] = set()
-        self._loaded: set[Range] = set()
+        self._stored, self._loaded = Unfenced(), Unfenced()
         self._readers: dict[object, tuple[int, int, str]] = {}
         """What TMA and tensor cores may be reading, by the copy or product, and how a kernel waits for that."""
 
-    def written(self, begin: int, end: int, by: Partition) -> None:
+    def written(self, begin: int, end: int) -> None:
         """An ordinary store. RuntimeError if there may be none."""
         self._check_readers("an ordinary store", begin, end)
-        self._stored.add((begin, end, by))
+        self._stored.add(begin, end)
 
-    def read(self, begin: int, end: int, by: Partition) -> None:
+    def read(self, begin: int, end: int) -> None:
         """An ordinary load."""
-        self._loaded.add((begin, end, by))
+        self._loaded.add(begin, end)
 
-    def fenced(self, by: Partition) -> None:
-        self._stored = {one for one in self._stored if one[2] is not by}
-        self._loaded = {one for one in self._loaded if one[2] is not by}
+    def fenced(self) -> None:
+        """By this partition."""
+        self._stored.fence()
+        self._loaded.fence()
 
     def begins_to_read(self, reader: object, begin: int, end: int, how: str) -> None:
         """TMA or tensor cores do, until the kernel knows that they have."""
@@ -63,7 +81,7 @@ class Allocation:
 
     def read_asynchronously(self, what: str, begin: int, end: int) -> None:
         """TMA or tensor cores do. RuntimeError if they may not."""
-        if _any_has_part(self._stored, begin, end):
+        if self._stored.has_part_of(begin, end):
             raise RuntimeError(
                 f"{what} reads shared memory that was stored without a fence: call fence_async_shared() behind the"
                 " store, in the partition that stores"
@@ -73,7 +91,7 @@ class Allocation:
         """TMA does. RuntimeError if it may not."""
         self._check_readers(what, begin, end)
         for done, access in ((self._loaded, "load"), (self._stored, "store")):
-            if _any_has_part(done, begin, end):
+            if done.has_part_of(begin, end):
                 raise RuntimeError(
                     f"{what} overwrites shared memory behind an ordinary {access} without a fence, which may still be"
                     f" under way: call fence_async_shared() behind the {access}, in its partition, before TMA goes on"
@@ -152,7 +170,7 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
     # ---- contents
 
     def load(self, layout: Any = None) -> tl.tensor:
-        self.of.read(self.offset, self.offset + self.nbytes, partition())
+        self.of.read(self.offset, self.offset + self.nbytes)
         return tensor(self.contents().copy(), self.dtype)
 
     def store(self, value: tl.tensor) -> None:
@@ -161,7 +179,7 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
                 f"a block of {self.dtype} {list(self.shape)} in shared memory cannot hold one of {value.dtype}"
                 f" {[int(size) for size in value.shape]}"
             )
-        self.of.written(self.offset, self.offset + self.nbytes, partition())
+        self.of.written(self.offset, self.offset + self.nbytes)
         self.fill(value.handle.data)
 
     def contents(self) -> NDArray[Any]:
@@ -221,7 +239,7 @@ def allocate_shared_memory(element_ty: Any, shape: Any, layout: Any, value: Any 
 
 
 def fence_async_shared(cluster: Any = False) -> None:
-    """``fence_async_shared``: what this partition has stored is there for TMA and tensor cores, and what it has loaded
-    they may overwrite."""
+    """``fence_async_shared``: what has been stored is there for TMA and tensor cores, and what has been loaded they may
+    overwrite: of this partition, and of others for what this one issues."""
     for allocation in partition().shared:
-        allocation.fenced(partition())
+        allocation.fenced()
