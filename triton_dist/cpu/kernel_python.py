@@ -28,6 +28,7 @@ __all__ = [
     "check_that",
     "either",
     "iterate",
+    "joined",
     "keeps_on",
     "logical",
     "maximum",
@@ -171,6 +172,11 @@ def assigned(value: Any) -> Any:
     if value is None or isinstance(value, (tl.core.base_value, tl.dtype)):
         return value
     return _semantic.to_tensor(value)
+
+
+def joined(first: tuple[Any, ...], second: Any) -> Any:
+    """``[…] + second``, which may be a tuple of Triton's: the shape of a tensor or of a descriptor's blocks."""
+    return first + tuple(second.values) if isinstance(second, tl.tuple) else first + second
 
 
 def minimum(*values: Any, **options: Any) -> Any:

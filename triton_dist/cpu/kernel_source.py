@@ -189,6 +189,12 @@ class _Rewriter(ast.NodeTransformer):
 
     # ---- expressions
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Add) and isinstance(node.left, ast.Tuple):
+            return _call(node, "joined", node.left, node.right)
+        return node
+
     def visit_List(self, node: ast.List) -> ast.AST:
         self.generic_visit(node)
         return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)  # lists are immutable in kernels

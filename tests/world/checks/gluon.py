@@ -234,6 +234,63 @@ def check_what_is_loaded_is_not_overwritten(world: Any) -> None:
         sum_of_rows[(1,)](*given, 6, 2, 8, "nobody")
 
 
+@gluon.jit
+def make_stages(like, STAGES: gl.constexpr):
+    """As Triton's tutorials name a block's shape."""
+    ring = make_ring(like, STAGES)
+    blocks = gl.allocate_shared_memory(like.dtype, [STAGES] + like.block_type.shape, like.layout)  # noqa: RUF005
+    return Ring(blocks, ring.full, ring.empty)
+
+
+@gluon.jit
+def double(x, y, n, STAGES: gl.constexpr):
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
+    for i in range(n):
+        stage = i % STAGES
+        mbarrier.wait(x.full.index(stage), i // STAGES & 1)
+        block = x.blocks.index(stage).load(LAYOUT)
+        fence_async_shared()
+        mbarrier.arrive(x.empty.index(stage))
+        mbarrier.wait(y.empty.index(stage), (i // STAGES & 1) ^ 1)
+        y.blocks.index(stage).store(block + block)
+        fence_async_shared()
+        mbarrier.arrive(y.full.index(stage))
+
+
+@gluon.jit
+def store_some_behind(y, ring, n, STAGES: gl.constexpr, ROWS: gl.constexpr):
+    BEHIND: gl.constexpr = STAGES - 1
+    for i in range(n):
+        mbarrier.wait(ring.full.index(i % STAGES), i // STAGES & 1)
+        async_store(y, [i * ROWS, 0], ring.blocks.index(i % STAGES))
+        tma.store_wait(BEHIND)
+        mbarrier.arrive(ring.empty.index((i - BEHIND + STAGES) % STAGES), pred=i >= BEHIND)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def double_rows(x, y, n, STAGES: gl.constexpr, ROWS: gl.constexpr):
+    of_x, of_y = make_stages(x, STAGES), make_stages(y, STAGES)
+    gl.warp_specialize(
+        [
+            (double, (of_x, of_y, n, STAGES)),
+            (load_all, (x, of_x, n, STAGES, ROWS)),
+            (store_some_behind, (y, of_y, n, STAGES, ROWS)),
+        ],
+        [1, 1],
+        [24, 24],
+    )
+
+
+def check_a_pipeline_of_three_partitions(world: Any) -> None:
+    """Loads, ordinary arithmetic and stores, each some blocks ahead of the next."""
+    for stages in (1, 2, 3):
+        for _ in range(5):
+            x, y = torch.randn(56, 64), torch.zeros(56, 64)
+            double_rows[(1,)](described(x, 8, 64), described(y, 8, 64), 7, stages, 8)
+            assert torch.equal(y, x + x), stages
+
+
 # ---- mistakes
 
 
