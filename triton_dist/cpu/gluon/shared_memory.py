@@ -15,36 +15,11 @@ import numpy as np
 import triton.language as tl
 from numpy.typing import NDArray
 
-from triton_dist.cpu.gluon.partition import Partition, constant, partition, tensor
+from triton_dist.cpu.gluon.accesses import Accesses
+from triton_dist.cpu.gluon.partition import constant, partition, tensor
 from triton_dist.triton_api import interpreter
 
 __all__ = ["Blocks", "allocate_shared_memory", "fence_async_shared"]
-
-
-class Unfenced:
-    """Ordinary accesses that may be under way when TMA or tensor cores come: no fence is behind them, neither in the
-    partition of the access nor, since then, in the one that issues what comes."""
-
-    def __init__(self) -> None:
-        self._fenced_since: dict[tuple[int, int, Partition], set[Partition]] = {}
-        """By the bytes, and by whom they were accessed, who has fenced since."""
-
-    def add(self, begin: int, end: int) -> None:
-        self._fenced_since[begin, end, partition()] = set()
-
-    def fence(self) -> None:
-        """This partition does."""
-        here = partition()
-        self._fenced_since = {access: since for access, since in self._fenced_since.items() if access[2] is not here}
-        for since in self._fenced_since.values():
-            since.add(here)
-
-    def has_part_of(self, begin: int, end: int) -> bool:
-        """Whether there are such accesses for what this partition issues."""
-        return any(
-            first < end and begin < last and partition() not in since
-            for (first, last, _), since in self._fenced_since.items()
-        )
 
 
 class Allocation:
@@ -54,53 +29,7 @@ class Allocation:
         self.bytes = np.full(nbytes, 0xFF, np.uint8)
         self.barriers: dict[int, Any] = {}
         """mbarriers by their place."""
-        self._stored, self._loaded = Unfenced(), Unfenced()
-        self._readers: dict[object, tuple[int, int, str]] = {}
-        """What TMA and tensor cores may be reading, by the copy or product, and how a kernel waits for that."""
-
-    def written(self, begin: int, end: int) -> None:
-        """An ordinary store. RuntimeError if there may be none."""
-        self._check_readers("an ordinary store", begin, end)
-        self._stored.add(begin, end)
-
-    def read(self, begin: int, end: int) -> None:
-        """An ordinary load."""
-        self._loaded.add(begin, end)
-
-    def fenced(self) -> None:
-        """By this partition."""
-        self._stored.fence()
-        self._loaded.fence()
-
-    def begins_to_read(self, reader: object, begin: int, end: int, how: str) -> None:
-        """TMA or tensor cores do, until the kernel knows that they have."""
-        self._readers[reader] = begin, end, how
-
-    def has_read(self, reader: object) -> None:
-        self._readers.pop(reader, None)
-
-    def read_asynchronously(self, what: str, begin: int, end: int) -> None:
-        """TMA or tensor cores do. RuntimeError if they may not."""
-        if self._stored.has_part_of(begin, end):
-            raise RuntimeError(
-                f"{what} reads shared memory that was stored without a fence: call fence_async_shared() behind the"
-                " store, in the partition that stores"
-            )
-
-    def written_asynchronously(self, what: str, begin: int, end: int) -> None:
-        """TMA does. RuntimeError if it may not."""
-        self._check_readers(what, begin, end)
-        for done, access in ((self._loaded, "load"), (self._stored, "store")):
-            if done.has_part_of(begin, end):
-                raise RuntimeError(
-                    f"{what} overwrites shared memory behind an ordinary {access} without a fence, which may still be"
-                    f" under way: call fence_async_shared() behind the {access}, in its partition, before TMA goes on"
-                )
-
-    def _check_readers(self, what: str, begin: int, end: int) -> None:
-        for first, last, how in self._readers.values():
-            if first < end and begin < last:
-                raise RuntimeError(f"{what} overwrites shared memory that {how}")
+        self.accesses = Accesses()
 
 
 class Blocks(tl.core.base_value):  # type: ignore[misc]
@@ -170,7 +99,7 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
     # ---- contents
 
     def load(self, layout: Any = None) -> tl.tensor:
-        self.of.read(self.offset, self.offset + self.nbytes)
+        self.of.accesses.load(*self._range)
         return tensor(self.contents().copy(), self.dtype)
 
     def store(self, value: tl.tensor) -> None:
@@ -179,7 +108,7 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
                 f"a block of {self.dtype} {list(self.shape)} in shared memory cannot hold one of {value.dtype}"
                 f" {[int(size) for size in value.shape]}"
             )
-        self.of.written(self.offset, self.offset + self.nbytes)
+        self.of.accesses.store(*self._range)
         self.fill(value.handle.data)
 
     def contents(self) -> NDArray[Any]:
@@ -191,19 +120,23 @@ class Blocks(tl.core.base_value):  # type: ignore[misc]
 
     def read_asynchronously(self, what: str) -> NDArray[Any]:
         """What TMA or tensor cores find."""
-        self.of.read_asynchronously(what, self.offset, self.offset + self.nbytes)
+        self.of.accesses.read_asynchronously(what, *self._range)
         return self.contents()
 
     def begins_to_be_read(self, reader: object, how: str) -> None:
         """By TMA or tensor cores, until :meth:`has_been_read`; ``how`` says what reads and what waits for it."""
-        self.of.begins_to_read(reader, self.offset, self.offset + self.nbytes, how)
+        self.of.accesses.begins_to_read(reader, *self._range, how)
 
     def has_been_read(self, reader: object) -> None:
-        self.of.has_read(reader)
+        self.of.accesses.has_read(reader)
 
     def written_asynchronously(self, what: str) -> None:
         """TMA is told to fill it."""
-        self.of.written_asynchronously(what, self.offset, self.offset + self.nbytes)
+        self.of.accesses.write_asynchronously(what, *self._range)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        return self.offset, self.offset + self.nbytes
 
     def _spans(self) -> NDArray[Any]:
         """The elements where they lie, the last axis of ``stored`` cut into spans of the swizzle."""
@@ -242,4 +175,4 @@ def fence_async_shared(cluster: Any = False) -> None:
     """``fence_async_shared``: what has been stored is there for TMA and tensor cores, and what has been loaded they may
     overwrite: of this partition, and of others for what this one issues."""
     for allocation in partition().shared:
-        allocation.fenced()
+        allocation.accesses.fence()
