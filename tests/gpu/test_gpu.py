@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_models_in_training_and_serving(n_gpus: int) -> None:
     run = torchrun(min(n_gpus, 4), "tests/gpu/worker_models.py", env=CHECKS, timeout=900)
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("PASS") == 5, run.stdout
+
+
+def test_sums_beside_other_processes(n_gpus: int) -> None:
+    """Three worlds on the same GPUs, whose kernels take turns: so peers are late (docs/decisions/0132)."""
+    arguments = "--limit", "300", "--only", "sums_of_late_peers", "scales_of_rows"
+
+    def run(_: int) -> subprocess.CompletedProcess[str]:
+        return torchrun(min(n_gpus, 4), "tests/gpu/worker_ops.py", *arguments, env=CHECKS, timeout=900)
+
+    with ThreadPoolExecutor() as pool:
+        for one in pool.map(run, range(3)):
+            assert one.returncode == 0, one.stdout
+            assert one.stdout.count("PASS") == 3, one.stdout
 
 
 def test_experts_as_dtensors(n_gpus: int) -> None:
