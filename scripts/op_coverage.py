@@ -71,16 +71,24 @@ def _rocshmem(op: Op) -> str:
 def added(known: Iterable[Any], where: str, parts: Iterable[Any]) -> list[Any]:
     """The runs that are ``known``, but those of the worlds of which there are ``parts``: these in their place.
 
-    Where parts of a world are of several commits all of them are named. Of a check in several parts the last counts.
+    Where parts of a world are of several commits all of them are named, and a check counts as the last commit has it.
+
+    Raises:
+        ValueError: two parts of one commit have a check in common.
     """
     found: dict[tuple[str, int], Any] = {}
+    seen = set()
     for part in parts:
         new = {"where": where} | part | {"checks": [], "skipped": []}
         run = found.setdefault((part["transport"], part["pes"]), new)
+        names = {check["check"] for check in part["checks"]}
+        keys = {(_title(part), part["commit"], name) for name in names}
+        if twice := keys & seen:
+            raise ValueError(f"{_title(part)}: two parts have the checks {', '.join(sorted(key[2] for key in twice))}")
+        seen |= keys
         if part["commit"] not in run["commit"].split(", "):
             run["commit"] += f", {part['commit']}"
-        again = {check["check"] for check in part["checks"]}
-        run["checks"] = [check for check in run["checks"] if check["check"] not in again] + part["checks"]
+        run["checks"] = [check for check in run["checks"] if check["check"] not in names] + part["checks"]
         run["skipped"] += [check for check in part["skipped"] if check not in run["skipped"]]
     runs = {(run["transport"], run["pes"]): run for run in known} | found
     return [runs[key] for key in sorted(runs, reverse=True)]

@@ -224,3 +224,5 @@ def test_runs_in_parts_are_put_together_and_replace_older_ones() -> None:
     assert joined["commit"] == "new, newer"
     passed = {check["check"]: check["passed"] for check in joined["checks"]}
     assert passed == {"a": True, "b": False, "d": True, "e": True} and len(joined["checks"]) == 4
+    with pytest.raises(ValueError, match="two parts have the checks a"):
+        op_coverage.added(known, "here", [part("a", "b"), part("a")])

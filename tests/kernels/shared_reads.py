@@ -8,7 +8,7 @@ from collections import defaultdict
 __all__ = ["released_before_read"]
 
 _READ = re.compile(r"\b(ldmatrix\.|ld\.shared\.v4\.)")
-_FENCE = re.compile(r"\bfence\.proxy\.async")
+_FENCE = re.compile(r"\bfence\.proxy\.async(?!\.global)")
 _RELEASE = re.compile(r"\bmbarrier\.arrive\.(?!expect_tx)")
 _LABEL = re.compile(r"(\$\w+):")
 _JUMP = re.compile(r"(@!?%\w+ )?(bra|brx)\S*\s[^;]*?(\$\w+);")
@@ -22,19 +22,19 @@ def released_before_read(ptx: str) -> list[str]:
     whole_lists = re.sub(r"\.branchtargets[^;]*;", lambda targets: " ".join(targets[0].split()), ptx)
     lines = [line.strip() for line in whole_lists.splitlines()]
     next_lines = _next_lines(lines)
-    found: dict[int, int] = {}
-    for read in (number for number, line in enumerate(lines) if _READ.search(line)):
-        seen, left = set(), [read]
-        while left:
-            at = left.pop()
-            for number in next_lines[at]:
-                if number in seen or _FENCE.search(lines[number]):
-                    continue
-                seen.add(number)
+    behind = {number: number for number, line in enumerate(lines) if _READ.search(line)}
+    left = list(behind)
+    while left:
+        at = left.pop()
+        for number in next_lines[at]:
+            if number not in behind and not _FENCE.search(lines[number]):
+                behind[number] = behind[at]
                 left.append(number)
-                if _RELEASE.search(lines[number]):
-                    found[number] = read
-    return [f"{lines[number]} (line {number + 1}) behind {lines[read]} ({read + 1})" for number, read in found.items()]
+    return [
+        f"{lines[number]} (line {number + 1}) behind {lines[read]} ({read + 1})"
+        for number, read in behind.items()
+        if _RELEASE.search(lines[number])
+    ]
 
 
 def _next_lines(lines: list[str]) -> dict[int, list[int]]:

@@ -329,7 +329,8 @@ def check_data_parallel_compiled(world: Any) -> None:
 
 def check_others_that_would_take_experts_for_replicas(world: Any) -> None:
     mesh = mesh_of(world)
-    said = f"w13 would be a DTensor that takes it for the same on the ranks {ranks(world)}, which have experts of their"
+    same = f"w13 would be a DTensor that takes it for the same on the ranks {ranks(world)}"
+    said = f"{same}, which have experts of their own"
     with raises(ValueError, said):
         fully_shard(Block(), mesh=mesh)
     with raises(ValueError, said):
