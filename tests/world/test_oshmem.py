@@ -158,6 +158,54 @@ with triton_dist.init() as world:
         assert all(a or b for a, b in zip(told, ended_by_the_launcher, strict=True)), result.report
 
 
+def test_memory_of_a_lost_pe_is_not_made_up(tmp_path: Path) -> None:
+    """The library returns what was on its stack, or nothing, once the connection is lost: none of it reaches a caller.
+
+    Open MPI ends PE 0 a little later than PE 1, perhaps before it is done.
+    """
+    program = tmp_path / "lost.py"
+    program.write_text("""
+import ctypes, time, pytest, torch, triton_dist
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
+from triton_dist.cpu.runtime.atomics import Order
+world = triton_dist.init()
+table = triton_dist.full((256,), 0, dtype=torch.uint8)
+table.copy_(torch.arange(256))
+triton_dist.barrier_all()
+heap, at = world.heap, world.heap.find(table.data_ptr())[1]
+if world.pe == 1:
+    for pe in (0, 1):
+        got = [heap.words(1).load(pe, at + i, Order.RELAXED) for i in range(256)]
+        assert got == list(range(256)), got
+    raise ValueError("no more")
+while not world._launch.members[1].is_seen_dead:
+    time.sleep(0.01)
+time.sleep(0.1)
+room = ctypes.create_string_buffer(256)
+address = ctypes.addressof(room)
+def late():
+    heap.read_nbi(1, at, address, 256)
+    heap.quiet()
+for read in (
+    lambda: heap.words(8).load(1, at, Order.ACQUIRE),
+    lambda: heap.words(4).fetch_add(1, at, 1, Order.RELAXED),
+    lambda: heap.words(4).compare_swap(1, at, 0, 1, Order.RELAXED),
+    lambda: heap.words(1).load(1, at, Order.RELAXED),
+    lambda: heap.read(1, at, address, 256),
+    lambda: heap.read_strided(1, at, 8, address, 8, 4, 32),
+    late,
+):
+    with pytest.raises(BrokenWorldError, match="PE 0 cannot read memory of PE 1: PE 1 raised ValueError: no more"):
+        read()
+    assert not any(room.raw)
+print("none of it")
+world.abort("has seen enough")
+""")
+    result = launch([program], 2, env=OSHMEM, timeout=HANG_SECONDS)
+    assert not result.timed_out and result[1].returncode == 1 and "no more" in result[1].stderr, result.report
+    assert result[0].returncode == BY_OPEN_MPI or "none of it" in result[0].stdout, result.report
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

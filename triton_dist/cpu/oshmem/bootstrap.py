@@ -9,7 +9,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu.oshmem import job
 from triton_dist.cpu.oshmem.collectives import SYNC_BYTES, OshmemCollectives
 from triton_dist.cpu.oshmem.control import WatchedControl
-from triton_dist.cpu.oshmem.heap import OshmemHeap
+from triton_dist.cpu.oshmem.heap import ANSWER_BYTES, OshmemHeap
 from triton_dist.cpu.oshmem.library import Library
 from triton_dist.cpu.runtime.control import Caller
 from triton_dist.cpu.team_sync import PLACE_BYTES, HeapBarrier
@@ -40,15 +40,17 @@ def join(launch: Launch, size: int, reserved: int) -> Transport:
     if not library.started:
         job.enter(launch)
     heap_bytes = -(-(size + reserved) // _PAGE) * _PAGE
-    library.start(heap_bytes + SYNC_BYTES + _SLACK)
+    region_bytes = heap_bytes + SYNC_BYTES + ANSWER_BYTES
+    library.start(region_bytes + _SLACK)
     place = library.place
     if place != (pe, n_pes):
         raise RuntimeError(
             f"this process is PE {pe} of {n_pes}, and the OpenSHMEM library counts it as PE {place[0]} of {place[1]}:"
             " with TRITON_DIST_CPU_TRANSPORT=oshmem a world has all processes of the launch, by their ranks"
         )
-    begin = library.region(heap_bytes + SYNC_BYTES, _PAGE)
-    heap = OshmemHeap(library, pe, n_pes, begin, heap_bytes)
+    begin = library.region(region_bytes, _PAGE)
+    control = WatchedControl(launch)
+    heap = OshmemHeap(library, pe, n_pes, begin, heap_bytes, heap_bytes + SYNC_BYTES, control.why_lost)
     ctypes.memset(begin, 0, reserved)  # an earlier world met there, too
     collectives = OshmemCollectives(library, heap, pe, n_pes, heap_bytes)  # behind the heap of users
     launch.exchange("heap is ready", "")
@@ -62,4 +64,4 @@ def join(launch: Launch, size: int, reserved: int) -> Transport:
         launch.exchange("oshmem ends", "")
         library.call(library.barrier_all)
 
-    return Transport(heap, WatchedControl(launch), barriers, collectives, close)
+    return Transport(heap, control, barriers, collectives, close)

@@ -2,6 +2,10 @@
 
 Local memory of a copy is staged through memory of our own, which the kernel copies: an address that is not mapped is an
 error, as in the shared-memory world, and not a crash inside of the library.
+
+The library's functions return nothing that says whether they succeeded. Where the connection to a PE is lost, a get
+writes nothing and an atomic returns what was on the stack (Open MPI 4.1.4), and so do all later ones to that PE. So
+what comes from another PE is given to a caller only when a get has arrived with it or after it.
 """
 
 from __future__ import annotations
@@ -14,28 +18,41 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.cpu.memory import RemoteWords, SymmetricMemory
 from triton_dist.cpu.oshmem.library import Library
 from triton_dist.cpu.runtime.atomics import Order
 
-__all__ = ["OshmemHeap"]
+__all__ = ["ANSWER_BYTES", "OshmemHeap"]
 
 _STAGING_BYTES = 1 << 22
+ANSWER_BYTES = 8
+"""What each PE's answer takes of the library's region, behind all that is in it."""
+_ANSWER = 0x7472_6974_6F6E_6469
 
 
 class OshmemHeap(SymmetricMemory):
-    """The first ``size`` bytes of the library's region at ``begin``, on each of ``n_pes`` PEs."""
+    """The first ``size`` bytes of the library's region at ``begin``, on each of ``n_pes`` PEs.
 
-    def __init__(self, library: Library, pe: int, n_pes: int, begin: int, size: int) -> None:
+    ``answer_at`` is where each PE's answer is, in bytes behind ``begin``; ``why_lost`` tells what became of a PE that
+    does not answer. Whatever returns memory of a PE raises BrokenWorldError if that PE is lost.
+    """
+
+    def __init__(
+        self, library: Library, pe: int, n_pes: int, begin: int, size: int, answer_at: int,
+        why_lost: Callable[[int], str],
+    ) -> None:  # fmt: skip
         self.size = size
-        self._library, self._begin = library, begin
+        self._library, self._begin, self._pe = library, begin, pe
         mapped = [begin if other == pe else int(library.call(library.ptr, begin, other) or 0) for other in range(n_pes)]
         self._bases = mapped
+        self._answer, self._why_lost = begin + answer_at, why_lost
+        ctypes.c_uint64.from_address(self._answer).value = _ANSWER
         self._staging = _Staging(_STAGING_BYTES)
-        self._arriving: list[tuple[int, int, int]] = []  # of non-blocking gets: where to, where from in staging, bytes
+        self._arriving: list[tuple[int, int, int, int]] = []  # of non-blocking gets: PE, where to, staging, bytes
         self._words: dict[int, RemoteWords] = {size: _SmallWords(self, size) for size in (1, 2)}
-        pairs = _Words(library, pe, begin, 8)
-        self._words |= {4: _Words32(library, pe, begin, pairs), 8: pairs}
+        pairs = _Words(self, library, pe, begin, 8)
+        self._words |= {4: _Words32(self, library, pe, begin, pairs), 8: pairs}
 
     def maps(self, pe: int) -> bool:
         return self._bases[pe] != 0
@@ -69,18 +86,19 @@ class OshmemHeap(SymmetricMemory):
     def read(self, pe: int, offset: int, destination: int, count: int) -> None:
         self._check(pe, offset, count)
         for done, size in _parts(count):
-            at = self._room(size)
+            at = self._room_for_arrival(size)
             self._library.call(self._library.getmem, self._staging.address + at, self._begin + offset + done, size, pe)
+            self._check_arrival(pe, at, size)
             self._staging.empty(at, destination + done, size)
 
     def read_nbi(self, pe: int, offset: int, destination: int, count: int) -> None:
         self._check(pe, offset, count)
         for done, size in _parts(count):
-            at = self._room(size)
+            at = self._room_for_arrival(size)
             self._library.call(
                 self._library.getmem_nbi, self._staging.address + at, self._begin + offset + done, size, pe
             )
-            self._arriving.append((destination + done, at, size))
+            self._arriving.append((pe, destination + done, at, size))
 
     def write_strided(
         self, pe: int, offset: int, stride: int, source: int, source_stride: int, size: int, count: int
@@ -101,9 +119,10 @@ class OshmemHeap(SymmetricMemory):
     ) -> None:
         self._check_strided(pe, offset, stride, size, count)
         if size in self._library.iget and stride > 0 and stride % size == 0 and 0 < count * size <= _STAGING_BYTES:
-            at = self._room(count * size)
+            at = self._room_for_arrival(count * size)
             there, here = self._begin + offset, self._staging.address + at
             self._library.call(self._library.iget[size], here, there, 1, stride // size, count, pe)
+            self._check_arrival(pe, at, count * size)
             for i in range(count):
                 self._staging.empty(at + i * size, destination + i * destination_stride, size)
         else:
@@ -117,11 +136,32 @@ class OshmemHeap(SymmetricMemory):
         self._library.call(self._library.quiet)
         arrived, self._arriving = self._arriving, []
         self._staging.used = 0
-        for destination, at, size in arrived:
+        for pe, destination, at, size in arrived:
+            self._check_arrival(pe, at, size)
             self._staging.empty(at, destination, size)
 
     def progress(self) -> None:
         self._library.progress()
+
+    def check_answer(self, pe: int) -> None:
+        """BrokenWorldError if the connection to ``pe`` is lost, and what was called before may have failed."""
+        if self._bases[pe]:
+            return
+        answer = ctypes.c_uint64(0)
+        self._library.call(self._library.getmem, ctypes.addressof(answer), self._answer, ANSWER_BYTES, pe)
+        if answer.value != _ANSWER:
+            raise BrokenWorldError(f"PE {self._pe} cannot read memory of PE {pe}: {self._why_lost(pe)}")
+
+    def _room_for_arrival(self, size: int) -> int:
+        """:meth:`_room` with a mark at its end, which a get overwrites last."""
+        at = self._room(size)
+        self._staging.mark(at, size)
+        return at
+
+    def _check_arrival(self, pe: int, at: int, size: int) -> None:
+        """BrokenWorldError if a get of ``size`` bytes to the offset ``at`` of staging memory has failed."""
+        if self._staging.is_marked(at, size):  # or memory that looks like the mark has come
+            self.check_answer(pe)
 
     def _room(self, size: int) -> int:
         """The offset of ``size`` free bytes of staging memory. Non-blocking copies keep theirs until ``quiet``."""
@@ -157,6 +197,7 @@ class _Staging:
         self._map = mmap.mmap(self._fd, size)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.used = 0
+        self._mark = os.urandom(16)
         libc = ctypes.CDLL(None, use_errno=True)
         arguments = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
         self._pwrite, self._pread = libc.pwrite64, libc.pread64
@@ -165,6 +206,15 @@ class _Staging:
 
     def __del__(self) -> None:
         os.close(self._fd)
+
+    def mark(self, at: int, size: int) -> None:
+        """Have the last of ``size`` bytes look as no data is likely to."""
+        length = min(size, len(self._mark))
+        self._map[at + size - length : at + size] = self._mark[:length]
+
+    def is_marked(self, at: int, size: int) -> bool:
+        length = min(size, len(self._mark))
+        return self._map[at + size - length : at + size] == self._mark[:length]
 
     def fill(self, at: int, source: int, size: int) -> None:
         self._checked(self._pwrite(self._fd, source, size, at), size, "from", source)
@@ -182,7 +232,8 @@ class _Staging:
 class _Words(RemoteWords):
     """Words of 4 or 8 bytes, by the library's atomics. These order nothing: a fence makes them release."""
 
-    def __init__(self, library: Library, pe: int, begin: int, size: int) -> None:
+    def __init__(self, heap: OshmemHeap, library: Library, pe: int, begin: int, size: int) -> None:
+        self._heap = heap
         self._library, self._pe, self._begin, self._atomics = library, pe, begin, library.atomics[size]
         self._mask = (1 << 8 * size) - 1
 
@@ -191,7 +242,10 @@ class _Words(RemoteWords):
         if order in (Order.RELEASE, Order.ACQUIRE_RELEASE, Order.SEQUENTIALLY_CONSISTENT):
             library.call(library.fence)
         found = library.call(function, self._begin + offset, *(operand & self._mask for operand in operands), pe)
-        return int(found or 0)
+        if found is None:  # a function that fetches nothing
+            return 0
+        self._heap.check_answer(pe)
+        return int(found)
 
     def load(self, pe: int, offset: int, order: Order) -> int:
         return self._do(self._atomics.fetch, pe, offset, Order.RELAXED)
@@ -234,8 +288,8 @@ class _Words32(_Words):
     """Words of 4 bytes. Open MPI 4.1.4's compare-and-swap of ``unsigned int`` overwrites its stack, so that of the
     enclosing 8 bytes is used, again where the other half has changed meanwhile."""
 
-    def __init__(self, library: Library, pe: int, begin: int, pairs: RemoteWords) -> None:
-        super().__init__(library, pe, begin, 4)
+    def __init__(self, heap: OshmemHeap, library: Library, pe: int, begin: int, pairs: RemoteWords) -> None:
+        super().__init__(heap, library, pe, begin, 4)
         self._pairs = pairs
 
     def compare_swap(self, pe: int, offset: int, expected: int, value: int, order: Order) -> int:
