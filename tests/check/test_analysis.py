@@ -146,6 +146,20 @@ def test_what_is_known_out_of_order_is_bounded() -> None:
     assert clock.of(1) > 800 and len(clock._singles) <= 64
 
 
+def test_many_events_are_known_as_each_is() -> None:
+    """Of actors on several pages, some unknown, some none."""
+    draw = random.Random(1)
+    for _ in range(200):
+        clock, most = Clock(), draw.choice([1, 40, 64, 65, 130, 300])
+        for _ in range(draw.randrange(most)):
+            (clock.learn if draw.random() < 0.8 else clock.learn_one)(draw.randrange(most), draw.randrange(1, 9))
+        last = draw.choice([most, 2 * most])
+        actors = np.array([draw.choice([-1, draw.randrange(last)]) for _ in range(draw.randrange(1, 12))], np.int32)
+        numbers = np.array([draw.randrange(1, 9) for _ in actors], np.int32)
+        expected = [actor >= 0 and not clock.knows(actor, number) for actor, number in zip(actors, numbers, strict=True)]
+        assert clock.unknown(actors, numbers).tolist() == expected
+
+
 def test_clocks_share_what_they_know() -> None:
     one, many = Clock(), Clock()
     for actor in range(0, 10_000, 100):

@@ -100,10 +100,11 @@ class Clock:
         return unknown
 
     def _of_many(self, actors: NDArray[np.int32]) -> NDArray[np.int32]:
+        """:meth:`of` each of these; anything for -1."""
         pages = actors // _PAGE
-        first = int(pages.max(initial=0))
-        if int(pages.min(initial=first)) in (first, -1) and first < len(self._pages):
-            return self._pages[first][actors % _PAGE]  # -1 reads an unused entry
+        last = int(pages.max(initial=0))
+        if last < len(self._pages) and bool(((pages == last) | (pages < 0)).all()):
+            return self._pages[last][actors % _PAGE]
         numbers = np.zeros(actors.size, np.int32)
         for page in np.unique(pages[(pages >= 0) & (pages < len(self._pages))]).tolist():
             at = pages == page
