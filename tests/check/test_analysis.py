@@ -156,7 +156,8 @@ def test_many_events_are_known_as_each_is() -> None:
         last = draw.choice([most, 2 * most])
         actors = np.array([draw.choice([-1, draw.randrange(last)]) for _ in range(draw.randrange(1, 12))], np.int32)
         numbers = np.array([draw.randrange(1, 9) for _ in actors], np.int32)
-        expected = [actor >= 0 and not clock.knows(actor, number) for actor, number in zip(actors, numbers, strict=True)]
+        each = zip(actors, numbers, strict=True)
+        expected = [actor >= 0 and not clock.knows(actor, number) for actor, number in each]
         assert clock.unknown(actors, numbers).tolist() == expected
 
 

@@ -25,6 +25,8 @@ BUGS = {
     "destination_of_nbi": "missing-quiet",
     "nbi_and_signal": "missing-quiet",
     "put_and_signal": "missing-fence",
+    "proxy_fence": "missing-proxy-fence",
+    "proxy_fence_gluon": "missing-proxy-fence",
     "narrow_atomic": "early-read",
     "local_flag": "early-read",
     "plain_flag": "early-read",

@@ -15,6 +15,7 @@ CLASSES = {
     "race": "data race",
     "missing-quiet": "missing quiet",
     "missing-fence": "missing fence",
+    "missing-proxy-fence": "missing proxy fence",
     "lost-signal": "signal overwritten before it is seen",
     "overlap": "source and destination overlap",
     "deadlock": "deadlock",

@@ -51,7 +51,8 @@ class Kind(enum.IntEnum):
     LAUNCHED = enum.auto()
     """All programs of the launch have ended: the host goes on."""
     ACCESS = enum.auto()
-    """``a``: the list of ranges. ``WRITES``, ``ATOMIC`` or ``VOLATILE``."""
+    """``a``: the list of ranges. ``WRITES``, ``ATOMIC``, ``VOLATILE`` or ``TMA``; ``COMPLETES``: a store by TMA that is
+    known to be complete."""
     PUT = enum.auto()
     """``a``: source ranges or none; ``b``: target ranges. ``NBI``; ``ATOMIC``: of one element."""
     GET = enum.auto()
@@ -66,7 +67,7 @@ class Kind(enum.IntEnum):
     RELEASE = enum.auto()
     """``a``: the list of words, PEs and offsets, that were written before. As ``UPDATE``, without values."""
     ACQUIRE = enum.auto()
-    """``a``: the list of words, PEs and offsets. ``RELAXED``; a scope."""
+    """``a``: the list of words, PEs and offsets. ``RELAXED``; a scope; ``TMA``: by an op, which fences for TMA."""
     FENCE = enum.auto()
     """``a``: the PE, or -1 for all."""
     QUIET = enum.auto()
@@ -100,6 +101,8 @@ class Kind(enum.IntEnum):
     """What orders nothing and takes time. ``a``, ``b``: bytes loaded from and stored to memory of this PE that is not
     symmetric; ``c``: operations of a ``tl.dot``, of operands with ``size`` bytes an element, in a kernel with ``d``
     stages (0: not said). For triton_dist.model."""
+    PROXY_FENCE = enum.auto()
+    """What is ordered before the program's ordinary accesses from now on is ordered before its copies by TMA, too."""
 
 
 class Flag:
@@ -120,6 +123,8 @@ class Flag:
     COMPLETES = 2048
     SCOPE_GPU = 4096
     """Orders the programs of one PE only; without it, those of all PEs."""
+    TMA = 8192
+    """By TMA, or for it."""
 
 
 EVENT = np.dtype(
@@ -135,7 +140,7 @@ EVENT = np.dtype(
 _PROGRAM = np.dtype([("kernel", "<i4"), ("launch", "<i4"), ("index", "<i4", (3,))])
 
 _TEXTS, _PLACES, _PROGRAMS, _LISTS, _EVENTS = range(0x7D000001, 0x7D000006)
-_NOWHERE = ("PROGRAM", "END", "LAUNCHED", "FENCE", "QUIET", "LEAVE", "FAILED", "ARRIVED")
+_NOWHERE = ("PROGRAM", "END", "LAUNCHED", "FENCE", "QUIET", "LEAVE", "FAILED", "ARRIVED", "PROXY_FENCE")
 """Kinds of events without a place."""
 _HEADER = struct.Struct("<II")
 _MOST = 1 << 20

@@ -7,6 +7,10 @@ something only through ``quiet``, through a ``fence`` and an update of the same 
 or through a barrier; a non-blocking copy reads its source as late. ``p`` is such a put, of one element. So are updates
 that are logged when they are sent and again when they arrive.
 
+TMA reads and writes through another proxy of memory (PTX ISA, memory consistency model). A store by TMA is a copy, too,
+which ops that release or copy complete. A load by TMA comes after what was ordered before its program's last fence of
+the proxies, which such ops and those that acquire contain.
+
 Messages that say themselves that they have arrived are stored as data and read by volatile loads. Such a load orders
 what comes after the reader's next fence behind what came before the writer's last one before the store. Fences are the
 begin and the end of a launch, ``fence`` and ``quiet``, and atomics with "acq_rel" at system scope.
@@ -32,7 +36,7 @@ from triton_dist.check.log import HOST, Flag, Kind
 from triton_dist.check.run import Event, Run, Word
 from triton_dist.check.shadow import ATOMIC, PLAIN, VOLATILE, Conflict, Shadow, Who, was_among
 from triton_dist.check.signals import OVERTAKES, Condition, Lost, Signals, Update
-from triton_dist.check.threads import GETS, Actors, Past, Thread
+from triton_dist.check.threads import BY_TMA, GETS, Actors, Past, Thread
 
 __all__ = ["Races"]
 
@@ -66,6 +70,8 @@ class Races:
         self._actors_of = np.zeros(len(run), np.int32)
         """and its actor; for a copy, the program that started it."""
         self._index = -1
+        kinds, flags = run.events["kind"], run.events["flags"]
+        self._has_tma = bool(((kinds == Kind.ACCESS) & (flags & Flag.TMA != 0)).any())
         self._begin()
 
     def handle(self, index: int, event: Event) -> None:
@@ -109,6 +115,9 @@ class Races:
         thread = Thread(actor, last, clock, Past([]))
         thread.go_on()
         thread.fence()
+        if self._has_tma:
+            thread.for_tma = Clock()
+            thread.fence_for_tma()
         self._threads[pe, program] = thread
         self._pasts[pe, program] = thread.past
         return thread
@@ -121,6 +130,7 @@ class Races:
         thread = self._threads.pop((e.pe, e.program), None)
         if thread is None:
             return
+        thread.complete_tma_stores()
         thread.acquire_seen()
         self._ended[e.pe].append(thread)
         past = thread.past
@@ -186,7 +196,36 @@ class Races:
             thread.past.polled = True
             for known in self._written(at, thread.clock, waits=False):
                 thread.see(known)
-        self._touch(at, bool(e.flags & Flag.WRITES), self._who(thread, how), thread.clock)
+        if e.flags & Flag.TMA:
+            self._access_by_tma(thread, e, at)
+        else:
+            self._touch(at, bool(e.flags & Flag.WRITES), self._who(thread, how), thread.clock)
+
+    def _access_by_tma(self, thread: Thread, e: Event, at: tuple[int, NDArray[np.int64]]) -> None:
+        if not e.flags & Flag.WRITES:
+            who = self._who(thread, PLAIN)
+            self._touch(at, False, who, thread.clock)
+            self._check_proxy_fence(thread, at)
+        elif e.flags & Flag.COMPLETES:
+            self._touch(at, True, self._who(thread, PLAIN), thread.clock)
+        else:
+            clock = thread.clock.copy()  # one of them overwrites another in the program's order
+            actor, number = self._copy(thread, e.pe, BY_TMA)
+            clock.learn(actor, number)
+            self._touch(at, True, Who(actor, number, self._index, PLAIN, thread.waits), clock)
+            thread.go_on()
+
+    def _check_proxy_fence(self, thread: Thread, at: tuple[int, NDArray[np.int64]]) -> None:
+        """Report writes that ordinary loads would come after, and a load by TMA need not."""
+        space, pieces = at
+        assert thread.for_tma is not None
+        for actor, number, index in self._shadows[space].unknown_writes(pieces, thread.for_tma):
+            wrote, now = self._run.event(index), self._run.event(self._index)
+            is_own = (wrote.pe, wrote.program) == (now.pe, now.program)
+            if thread.clock.knows(actor, number) and not (is_own and wrote.flags & Flag.TMA):
+                where = self._heap.name(space, *self._shadows[space].span(pieces))
+                sides = [self._side(wrote, True), self._side(now, False)]
+                self._findings.add(Finding("missing-proxy-fence", sides, [f"at {where}", _PROXY]))
 
     def _written(self, at: tuple[int, NDArray[np.int64]], clock: Clock, *, waits: bool) -> list[Clock]:
         """The clocks that fences give to a program that sees stores of other programs at ``at``."""
@@ -218,6 +257,7 @@ class Races:
 
     def _put(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        thread.complete_tma_stores()
         target = self._at(e.pe, e.b)
         actor, count = self._copy(thread, e.pe, target[0])
         copy = Who(actor, count, self._index, ATOMIC if e.flags & Flag.ATOMIC else PLAIN, thread.waits)
@@ -226,9 +266,11 @@ class Races:
             self._touch(self._at(e.pe, e.a), False, who, thread.clock)
         self._touch(target, True, copy, thread.publish(target[0]))
         thread.go_on()
+        thread.fence_for_tma()
 
     def _get(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        thread.complete_tma_stores()
         who = self._who(thread, PLAIN)
         if e.flags & Flag.NBI:
             who = Who(*self._copy(thread, e.pe, GETS), self._index, PLAIN, thread.waits)
@@ -236,11 +278,13 @@ class Races:
         if e.b >= 0:
             self._touch(self._at(e.pe, e.b), True, who, thread.clock)
         thread.go_on()
+        thread.fence_for_tma()
 
     # ---- order
 
     def _update(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        self._reach_tma(thread, e.flags)
         word = (e.a, e.b)
         self._touch(self._word(e.a, e.b, e.size), True, self._who(thread, ATOMIC), thread.clock)
         if e.flags & Flag.VALUED:
@@ -253,6 +297,7 @@ class Races:
 
     def _send(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        self._reach_tma(thread, e.flags)
         clock = thread.publish(e.a)
         if e.flags & Flag.CARRIES and e.a in thread.copies:
             actor = thread.copies[e.a]
@@ -298,7 +343,9 @@ class Races:
     def _release(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
         words = self._run.words(e.pe, e.a)
-        thread.past.put_flag |= bool(e.flags & Flag.CARRIES)
+        if e.flags & Flag.CARRIES:  # p, which is a copy
+            thread.past.put_flag = True
+            self._reach_tma(thread, 0)
         self._publish(thread, e.pe, words, e.flags)
         thread.go_on()
         thread.released = [] if e.flags & (Flag.RELAXED | Flag.SCOPE_GPU) else words
@@ -311,6 +358,8 @@ class Races:
             thread.acquire_seen()
             thread.fence()
         thread.released = []
+        if e.flags & Flag.TMA:
+            thread.fence_for_tma()
 
     def _learn(self, thread: Thread, pe: int, words: list[Word], flags: int) -> None:
         narrow = bool(flags & Flag.SCOPE_GPU)
@@ -342,19 +391,35 @@ class Races:
         if words == thread.released:  # by the same atomic: "acq_rel"
             thread.fence()
         thread.released = []
+        if not e.flags & Flag.RELAXED:
+            thread.fence_for_tma()
 
     def _fence(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        thread.complete_tma_stores()
         for to, actor in thread.copies.items():
-            if to != GETS and e.a in (-1, to):
+            if to >= 0 and e.a in (-1, to):
                 thread.fenced[actor] = thread.issued[actor]
         thread.fence(None if e.a < 0 else e.a)
+        thread.fence_for_tma()
 
     def _quiet(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        thread.complete_tma_stores()
         self._complete(thread, e.a)
         thread.acquire_seen()
         thread.fence(None if e.a < 0 else e.a)
+        thread.fence_for_tma()
+
+    def _proxy_fence(self, e: Event) -> None:
+        self._thread(e.pe, e.program).fence_for_tma()
+
+    @staticmethod
+    def _reach_tma(thread: Thread, flags: int) -> None:
+        """An op that releases, or copies, completes stores by TMA and fences for what follows."""
+        if not flags & Flag.RELAXED:
+            thread.complete_tma_stores()
+            thread.fence_for_tma()
 
     @staticmethod
     def _complete(thread: Thread, target: int = -1) -> None:
@@ -364,6 +429,7 @@ class Races:
 
     def _arrive(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
+        thread.complete_tma_stores()
         if e.flags & Flag.COMPLETES:
             self._complete(thread)
         if e.program == HOST:  # of a team: one of all hosts ends all this
@@ -390,6 +456,7 @@ class Races:
             else:
                 del self._rounds[which]
         thread.acquire_seen()
+        thread.fence_for_tma()
         thread.waits += 1
 
     # ---- what is wrong with two accesses
@@ -434,6 +501,11 @@ class Races:
             return "missing-quiet" if nbi else "missing-fence", [
                 "what was waited for says that the put was started, not that it has arrived: call fence (or quiet) "
                 "between the put and the signal, or use putmem_signal"
+            ]
+        if _is_pending(earlier) and conflict.wrote and clock.knows(*self._started(conflict.event)):
+            return "missing-fence", [
+                "the descriptor store may not have arrived: what completes it is an op of triton_dist.language that "
+                "releases or copies, such as fence or signal_op, and not a tl.atomic_*"
             ]
         if conflict.wrote and wrote:
             return "race", [
@@ -508,11 +580,21 @@ def _is_atomic(event: Event) -> bool:
     return event.kind in (Kind.UPDATE, Kind.SENT) or bool(event.flags & Flag.ATOMIC)
 
 
+def _is_pending(event: Event) -> bool:
+    """Whether it is a store by TMA that is not complete yet."""
+    return event.kind == Kind.ACCESS and event.flags & (Flag.TMA | Flag.WRITES | Flag.COMPLETES) == _STARTED
+
+
 def _replaces(flags: int) -> bool:
     """Whether an update ends the release sequence of its word."""
     return bool(flags & Flag.SETS) and not flags & Flag.ATOMIC
 
 
+_STARTED = Flag.TMA | Flag.WRITES
+_PROXY = (
+    "what comes before ordinary loads need not come before those of TMA, another proxy of memory (PTX ISA): between "
+    "the two call an op of triton_dist.language that acquires or fences, or in Gluon the instruction fence.proxy.async"
+)
 _WAIT = (
     "have the writer signal after its data (putmem_signal, or fence and signal_op) and the reader wait for that "
     "(signal_wait_until) before it reads; or put a barrier between them"
@@ -532,6 +614,7 @@ _HANDLERS: dict[int, Callable[[Races, Event], None]] = {
     Kind.RELEASE: Races._release,
     Kind.ACQUIRE: Races._acquire,
     Kind.FENCE: Races._fence,
+    Kind.PROXY_FENCE: Races._proxy_fence,
     Kind.QUIET: Races._quiet,
     Kind.ARRIVE: Races._arrive,
     Kind.LEAVE: Races._leave,

@@ -116,6 +116,10 @@ class Shadow:
         pieces: Pieces = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
         return pieces
 
+    def span(self, at: Pieces) -> tuple[int, int]:
+        """Where pieces begin and end."""
+        return int(self._bounds[at.min()]), int(self._bounds[at.max() + 1])
+
     def read(self, at: Pieces, who: Who, clock: Clock) -> list[Conflict]:
         """The access happens; the earlier ones that ``clock`` does not know."""
         self._fresh = False

@@ -9,10 +9,13 @@ from typing import Any
 from triton_dist.check.clocks import Clock
 from triton_dist.check.run import Word
 
-__all__ = ["GETS", "Actors", "Past", "Thread"]
+__all__ = ["BY_TMA", "GETS", "Actors", "Past", "Thread"]
 
 GETS = -(1 << 30)
 """Used instead of a put's target PE for the program's non-blocking gets."""
+
+BY_TMA = GETS + 1
+"""The same for its stores by TMA, to whichever PE."""
 
 _FENCES = 64
 """Fences that are recorded for each program. Stores before the first of them count as stores after it."""
@@ -102,6 +105,18 @@ class Thread:
     """The words that the current atomic has released."""
     waits: int = 0
     """The number of its waits and polls."""
+    for_tma: Clock | None = None
+    """What is ordered before its copies by TMA; None in a run without any."""
+
+    def complete_tma_stores(self) -> None:
+        if (actor := self.copies.get(BY_TMA)) is not None:
+            self.clock.learn(actor, self.issued[actor])
+
+    def fence_for_tma(self) -> None:
+        """Order what is ordered before its ordinary accesses before its copies by TMA, too."""
+        if self.for_tma is not None:
+            self.for_tma = self.clock.copy()
+            self.go_on()  # its own accesses from now on are not fenced
 
     def publish(self, pe: int) -> Clock:
         """The clock that a release update of this program on ``pe`` carries."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -26,7 +27,7 @@ from triton_dist.cpu.shapes import ShapesBuilder
 from triton_dist.cpu.world import current
 from triton_dist.triton_api import interpreter
 
-__all__ = ["CpuBuilder", "copied", "is_watched"]
+__all__ = ["CpuBuilder", "copied", "fence_proxies", "is_watched"]
 
 _POLLABLE = 64 << 10
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
@@ -93,6 +94,8 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
         _touching(Access.READ, ptrs)
         if recorder := _recorder(ptrs.data):
             how, what = ("volatile", "volatile tl.load") if is_volatile else ("plain", "tl.load")
+            if running().copies_by_tma:
+                how, what = "tma", "a descriptor load"
             recorder.block(what, ptrs.data, mask.data, _size(ptrs), False, how)
         loaded = super().create_masked_load(ptrs, mask, other, *policy, **named)
         if is_volatile:
@@ -123,9 +126,20 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any) -> Any:
         _touching(Access.WRITE, ptrs)
         if recorder := _recorder(ptrs.data):
-            recorder.block("tl.store", ptrs.data, mask.data, _size(ptrs), True, "plain")
+            how, what = ("tma", "a descriptor store") if running().copies_by_tma else ("plain", "tl.store")
+            recorder.block(what, ptrs.data, mask.data, _size(ptrs), True, how)
         running().steps += 1
         return super().create_masked_store(ptrs, value, mask, *policy)
+
+    # ---- descriptors, which Triton's interpreter loads and stores by pointers
+
+    def create_descriptor_load(self, *arguments: Any, **named: Any) -> Any:
+        with _by_tma():
+            return super().create_descriptor_load(*arguments, **named)
+
+    def create_descriptor_store(self, *arguments: Any, **named: Any) -> Any:
+        with _by_tma():
+            return super().create_descriptor_store(*arguments, **named)
 
     # ---- atomics that Triton has since 3.9
 
@@ -168,10 +182,28 @@ def is_watched() -> bool:
 
 
 def copied(what: str, pointers: NDArray[Any], size: int, *, writes: bool) -> None:
-    """An engine loads from, or stores to, the elements of ``size`` bytes at these addresses for the running program."""
+    """TMA loads the elements of ``size`` bytes at these addresses for the running program, or has stored them."""
     _before(Access.WRITE if writes else Access.READ, pointers)
     if recorder := _recorder(pointers):
-        recorder.block(what, pointers, np.array(True), size, writes, "plain")
+        recorder.block(what, pointers, np.array(True), size, writes, "complete tma" if writes else "tma")
+
+
+def fence_proxies() -> None:
+    """What the running program has acquired holds for its loads by TMA, too."""
+    world = current()
+    if world is not None and world.recorder is not None:
+        world.recorder.proxy_fence()
+
+
+@contextmanager
+def _by_tma() -> Iterator[None]:
+    """What the running program loads and stores is TMA's."""
+    program = running()
+    program.copies_by_tma = True
+    try:
+        yield
+    finally:
+        program.copies_by_tma = False
 
 
 def _touching(access: Access, pointers: Any) -> None:

@@ -176,7 +176,7 @@ def _after_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None
         if op.update is Update.KEEP:
             rec.look(op.name, [word], ELEMENTS[a["type"]].size, relaxed=relaxed, scope=_scope(a))
         else:
-            rec.acquire(op.name, [word], relaxed=relaxed, scope=_scope(a))
+            rec.acquire(op.name, [word], relaxed=relaxed, scope=_scope(a), by_op=True)
 
 
 def _scope(a: _Arguments) -> str:

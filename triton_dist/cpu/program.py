@@ -62,6 +62,8 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     """The step of the world at which it last found nothing new in memory that it polls."""
     partition: object = None
     """What its warps have in flight, in a Gluon kernel (:mod:`triton_dist.cpu.gluon.partition`)."""
+    copies_by_tma: bool = False
+    """Whether what it loads and stores now is a descriptor's."""
     part: str = ""
     """Which of its program's partitions this is, if it is not all of it."""
 

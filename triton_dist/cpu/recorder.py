@@ -141,7 +141,7 @@ class Recorder:
     # ---- what they do to memory
 
     def block(self, what: str, pointers: NDArray[Any], mask: NDArray[Any], size: int, writes: bool, how: str) -> None:
-        """A load or a store of elements of ``size`` bytes."""
+        """A load or a store of elements of ``size`` bytes. ``how``: a key of ``_HOW``."""
         found = of_pointers(self._world.heap, self._world.n_pes, pointers, mask, size)
         if how == "atomic":  # in no order: from this PE on, so that PEs that do the same touch different ones at a time
             found.sort(key=lambda ranges: (ranges.pe - self._world.pe) % self._world.n_pes)
@@ -293,8 +293,15 @@ class Recorder:
     def release(self, what: str, words: list[Word], flags: int) -> None:
         self._add_words(Kind.RELEASE, what, words, flags)
 
-    def acquire(self, what: str, words: list[Word], *, relaxed: bool = False, scope: str = "sys") -> None:
-        self._add_words(Kind.ACQUIRE, what, words, _order(relaxed, scope))
+    def acquire(
+        self, what: str, words: list[Word], *, relaxed: bool = False, scope: str = "sys", by_op: bool = False
+    ) -> None:
+        """``by_op``: an op of the dialect, which fences for TMA if it is not relaxed."""
+        flags = _order(relaxed, scope) | (Flag.TMA if by_op and not relaxed else 0)
+        self._add_words(Kind.ACQUIRE, what, words, flags)
+
+    def proxy_fence(self) -> None:
+        self._add(Kind.PROXY_FENCE, self._program, NONE)
 
     def fence(self, pe: int | None) -> None:
         self._add(Kind.FENCE, self._program, NONE, -1 if pe is None else pe)
@@ -391,7 +398,13 @@ def _addresses(pointers: NDArray[Any], mask: NDArray[Any]) -> NDArray[np.int64]:
     return chosen
 
 
-_HOW = {"plain": 0, "atomic": Flag.ATOMIC, "volatile": Flag.VOLATILE}
+_HOW = {
+    "plain": 0,
+    "atomic": Flag.ATOMIC,
+    "volatile": Flag.VOLATILE,
+    "tma": Flag.TMA,
+    "complete tma": Flag.TMA | Flag.COMPLETES,
+}
 
 
 def _same(one: Ranges, other: Ranges) -> bool:

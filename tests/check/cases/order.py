@@ -293,6 +293,74 @@ def descriptors(world, bug):
 
 
 @triton.jit
+def tma_and_atomic(x, flag, result, BUG: tl.constexpr):
+    other = 1 - dl.my_pe()
+    there = tl.make_tensor_descriptor(dl.symm_at(x, other), [16, 16], [16, 1], [8, 16])
+    there.store([0, 0], tl.full((8, 16), 3.0, tl.float32))  # atomic_behind_a_descriptor_store
+    if BUG:
+        tl.atomic_add(dl.symm_at(flag, other), 1, sem="release", scope="sys")
+    else:
+        dl.signal_op(flag, 1, dl.SIGNAL_ADD, other)
+    dl.signal_wait_until(flag, dl.CMP_EQ, 1)
+    use(result, x)
+
+
+@case("missing-fence")
+def atomic_behind_a_descriptor_store(world, bug):
+    tma_and_atomic[(1,)](triton_dist.zeros(16, 16), flags(), out(), bug)
+
+
+@triton.jit
+def tma_of_own_stores(x, result, BUG: tl.constexpr):
+    block = tl.make_tensor_descriptor(x, [16, 16], [16, 1], [1, 16])
+    tl.store(x + tl.arange(0, 16), 3.0)  # own_store_and_descriptor_load
+    if not BUG:
+        dl.fence()
+    tl.store(result + tl.arange(0, 16), tl.sum(block.load([0, 0]), 0))
+    block.store([0, 0], tl.full((1, 16), 4.0, tl.float32))
+    block.store([0, 0], tl.full((1, 16), 5.0, tl.float32))
+    dl.fence()
+    use(result, x)
+
+
+@case("missing-proxy-fence")
+def own_store_and_descriptor_load(world, bug):
+    tma_of_own_stores[(1,)](triton_dist.zeros(16, 16), out(), bug)
+
+
+@triton.jit
+def tma_read_back(x, result, BUG: tl.constexpr):
+    block = tl.make_tensor_descriptor(x, [16, 16], [16, 1], [1, 16])
+    block.store([0, 0], tl.full((1, 16), 4.0, tl.float32))  # descriptor_store_read_back
+    if not BUG:
+        dl.quiet()
+    tl.store(result + tl.arange(0, 16), tl.sum(block.load([0, 0]), 0))
+
+
+@case("missing-fence")
+def descriptor_store_read_back(world, bug):
+    tma_read_back[(1,)](triton_dist.zeros(16, 16), out(), bug)
+
+
+@triton.jit
+def atomics_and_tma(x, flag, result, BUG: tl.constexpr):
+    other = 1 - dl.my_pe()
+    dl.store(x + tl.arange(0, 16), 3.0, other)  # acquired_by_a_relaxed_atomic
+    dl.atomic_add(flag, 1, other, sem="release")
+    while dl.atomic_fetch(flag, dl.my_pe(), sem="relaxed" if BUG else "acquire") == 0:
+        pass
+    if BUG:  # an acquire, but none of the ops'
+        tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+    block = tl.make_tensor_descriptor(x, [16, 16], [16, 1], [1, 16])
+    tl.store(result + tl.arange(0, 16), tl.sum(block.load([0, 0]), 0))
+
+
+@case("missing-proxy-fence")
+def acquired_by_a_relaxed_atomic(world, bug):
+    atomics_and_tma[(1,)](triton_dist.zeros(16, 16), flags(), out(), bug)
+
+
+@triton.jit
 def synced(x, y, result, BUG: tl.constexpr):
     dl.putmem(x, y, 64, 1 - dl.my_pe())  # sync_for_barrier
     if BUG:

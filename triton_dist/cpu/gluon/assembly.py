@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
+from triton_dist.cpu.builder import fence_proxies
 from triton_dist.cpu.gluon import tma
 from triton_dist.cpu.gluon.partition import constant, partition, tensor
 from triton_dist.cpu.gluon.shared_memory import fence_async_shared
@@ -26,6 +27,11 @@ def _release() -> None:
     partition().has_fenced = True
 
 
+def _fence_all_proxies() -> None:
+    fence_async_shared()
+    fence_proxies()
+
+
 def _of_all_lanes(value: tl.tensor) -> int:
     """The bits of all lanes' numbers, which are one number here."""
     if value.handle.data.size > 1:
@@ -35,8 +41,9 @@ def _of_all_lanes(value: tl.tensor) -> int:
 
 _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     r"fence\.(?:acq_rel|sc)\.(?:gpu|sys)": _release,
-    r"fence\.proxy\.async(?:\.shared::\w+)?": fence_async_shared,
-    r"fence\.proxy\.async\.global": _nothing,
+    r"fence\.proxy\.async\.shared::\w+": fence_async_shared,
+    r"fence\.proxy\.async": _fence_all_proxies,
+    r"fence\.proxy\.async\.global": fence_proxies,
     r"griddepcontrol\.\w+": _nothing,
     r"cp\.async\.bulk\.prefetch\.\S+ .*": _nothing,
     r"cp\.async\.bulk\.commit_group": tma.commit,
