@@ -102,7 +102,8 @@ class Kind(enum.IntEnum):
     symmetric; ``c``: operations of a ``tl.dot``, of operands with ``size`` bytes an element, in a kernel with ``d``
     stages (0: not said). For triton_dist.model."""
     PROXY_FENCE = enum.auto()
-    """What is ordered before the program's ordinary accesses from now on is ordered before its copies by TMA, too."""
+    """What is ordered before the program's ordinary accesses from now on is ordered before its copies by TMA, too.
+    ``COMPLETES``: and its stores by TMA are complete."""
 
 
 class Flag:

@@ -343,9 +343,7 @@ class Races:
     def _release(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
         words = self._run.words(e.pe, e.a)
-        if e.flags & Flag.CARRIES:  # p, which is a copy
-            thread.past.put_flag = True
-            self._reach_tma(thread, 0)
+        thread.past.put_flag |= bool(e.flags & Flag.CARRIES)
         self._publish(thread, e.pe, words, e.flags)
         thread.go_on()
         thread.released = [] if e.flags & (Flag.RELAXED | Flag.SCOPE_GPU) else words
@@ -412,7 +410,10 @@ class Races:
         thread.fence_for_tma()
 
     def _proxy_fence(self, e: Event) -> None:
-        self._thread(e.pe, e.program).fence_for_tma()
+        thread = self._thread(e.pe, e.program)
+        if e.flags & Flag.COMPLETES:
+            thread.complete_tma_stores()
+        thread.fence_for_tma()
 
     @staticmethod
     def _reach_tma(thread: Thread, flags: int) -> None:

@@ -112,6 +112,7 @@ def _put_element(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
 def _get_element(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
     if word := _word_on_pe(world, a["src"], a["pe"]):
         rec.word(op.name, *word, ELEMENTS[a["type"]].size)
+        rec.proxy_fence(completes=True)
 
 
 def _signal(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
@@ -175,6 +176,8 @@ def _after_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None
         relaxed = a["sem"] not in (Sem.ACQUIRE, Sem.ACQ_REL)
         if op.update is Update.KEEP:
             rec.look(op.name, [word], ELEMENTS[a["type"]].size, relaxed=relaxed, scope=_scope(a))
+            if a["sem"] in (Sem.RELEASE, Sem.ACQ_REL):
+                rec.proxy_fence(completes=True)
         else:
             rec.acquire(op.name, [word], relaxed=relaxed, scope=_scope(a), by_op=True)
 
@@ -263,6 +266,7 @@ def _after_exchange(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> No
     place, nbytes = _offset(world, a["dst"]), _sizes(op, pes, a)[1]
     if place is not None and nbytes > 0:
         rec.plain(op.name, rec.span(op.name, world.pe, place, nbytes), writes=True)
+        rec.proxy_fence(completes=True)
 
 
 _BEFORE: dict[Effect, _Effect] = {

@@ -300,8 +300,9 @@ class Recorder:
         flags = _order(relaxed, scope) | (Flag.TMA if by_op and not relaxed else 0)
         self._add_words(Kind.ACQUIRE, what, words, flags)
 
-    def proxy_fence(self) -> None:
-        self._add(Kind.PROXY_FENCE, self._program, NONE)
+    def proxy_fence(self, *, completes: bool = False) -> None:
+        """``completes``: in an op, which completes stores by TMA, too."""
+        self._add(Kind.PROXY_FENCE, self._program, NONE, flags=Flag.COMPLETES if completes else 0)
 
     def fence(self, pe: int | None) -> None:
         self._add(Kind.FENCE, self._program, NONE, -1 if pe is None else pe)

@@ -361,6 +361,27 @@ def acquired_by_a_relaxed_atomic(world, bug):
 
 
 @triton.jit
+def tma_behind_ops(x, y, there, result, BUG: tl.constexpr):
+    other = 1 - dl.my_pe()
+    block = tl.make_tensor_descriptor(x, [16, 16], [16, 1], [1, 16])
+    dl.broadcast(dl.TEAM_WORLD, x, y, 16, 0)
+    tl.store(result + tl.arange(0, 16), tl.sum(block.load([0, 0]), 0))
+    block.store([1, 0], tl.full((1, 16), 4.0, tl.float32))
+    tl.store(result, dl.g(there, other) + tl.load(x + 16))
+    block.store([2, 0], tl.full((1, 16), 4.0, tl.float32))
+    tl.store(result, dl.atomic_fetch(there, other) + tl.load(x + 32))
+    tl.store(x + 48, 1.0)  # own_store_behind_ops
+    if not BUG:
+        dl.p(there + 1, 1.0, other)
+    tl.store(result + tl.arange(0, 16), tl.sum(block.load([3, 0]), 0))
+
+
+@case("missing-proxy-fence")
+def own_store_behind_ops(world, bug):
+    tma_behind_ops[(1,)](triton_dist.zeros(16, 16), triton_dist.zeros(16), triton_dist.zeros(2), out(), bug)
+
+
+@triton.jit
 def synced(x, y, result, BUG: tl.constexpr):
     dl.putmem(x, y, 64, 1 - dl.my_pe())  # sync_for_barrier
     if BUG:
