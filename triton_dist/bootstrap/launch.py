@@ -123,13 +123,18 @@ class Launch:
         except RuntimeError as error:
             if isinstance(error, (BrokenWorldError, AuthenticationError)):
                 raise
-            for _ in range(250):  # a PE's store, perhaps, of whose end the detector will tell in a moment
-                self.check(doing)
-                time.sleep(_LONGEST_PAUSE)
+            self.await_trouble(doing)  # a PE's store, perhaps
             raise BrokenWorldError(
                 f"PE {self.pe} cannot {doing}: the store of this launch is gone, the process that held it has ended"
                 f" ({str(error).splitlines()[0]})"
             ) from None
+
+    def await_trouble(self, doing: str) -> None:
+        """BrokenWorldError when a PE has failed, of which the failure detector is to tell in a moment. Else returns
+        after some seconds."""
+        for _ in range(250):
+            self.check(doing)
+            time.sleep(_LONGEST_PAUSE)
 
     def check(self, doing: str) -> None:
         """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""

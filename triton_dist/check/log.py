@@ -67,7 +67,7 @@ class Kind(enum.IntEnum):
     RELEASE = enum.auto()
     """``a``: the list of words, PEs and offsets, that were written before. As ``UPDATE``, without values."""
     ACQUIRE = enum.auto()
-    """``a``: the list of words, PEs and offsets. ``RELAXED``; a scope; ``TMA``: by an op, which fences for TMA."""
+    """``a``: the list of words, PEs and offsets. ``RELAXED``; a scope."""
     FENCE = enum.auto()
     """``a``: the PE, or -1 for all."""
     QUIET = enum.auto()
@@ -125,7 +125,7 @@ class Flag:
     SCOPE_GPU = 4096
     """Orders the programs of one PE only; without it, those of all PEs."""
     TMA = 8192
-    """By TMA, or for it."""
+    """By TMA."""
 
 
 EVENT = np.dtype(

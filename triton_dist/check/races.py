@@ -76,9 +76,15 @@ class Races:
 
     def handle(self, index: int, event: Event) -> None:
         handler = _HANDLERS.get(event.kind)
-        if handler is not None:
-            self._index = index
-            handler(self, event)
+        if handler is None:
+            return
+        self._index = index
+        reaches_tma = self._has_tma and not event.flags & Flag.RELAXED
+        if reaches_tma and event.kind in _COMPLETING_TMA_STORES:
+            self._thread(event.pe, event.program).complete_tma_stores()
+        handler(self, event)
+        if reaches_tma and event.kind in _FENCING_FOR_TMA:
+            self._thread(event.pe, event.program).fence_for_tma()
 
     def forget(self) -> None:
         """All hosts have passed a barrier."""
@@ -257,7 +263,6 @@ class Races:
 
     def _put(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        thread.complete_tma_stores()
         target = self._at(e.pe, e.b)
         actor, count = self._copy(thread, e.pe, target[0])
         copy = Who(actor, count, self._index, ATOMIC if e.flags & Flag.ATOMIC else PLAIN, thread.waits)
@@ -266,11 +271,9 @@ class Races:
             self._touch(self._at(e.pe, e.a), False, who, thread.clock)
         self._touch(target, True, copy, thread.publish(target[0]))
         thread.go_on()
-        thread.fence_for_tma()
 
     def _get(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        thread.complete_tma_stores()
         who = self._who(thread, PLAIN)
         if e.flags & Flag.NBI:
             who = Who(*self._copy(thread, e.pe, GETS), self._index, PLAIN, thread.waits)
@@ -278,13 +281,11 @@ class Races:
         if e.b >= 0:
             self._touch(self._at(e.pe, e.b), True, who, thread.clock)
         thread.go_on()
-        thread.fence_for_tma()
 
     # ---- order
 
     def _update(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        self._reach_tma(thread, e.flags)
         word = (e.a, e.b)
         self._touch(self._word(e.a, e.b, e.size), True, self._who(thread, ATOMIC), thread.clock)
         if e.flags & Flag.VALUED:
@@ -297,7 +298,6 @@ class Races:
 
     def _send(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        self._reach_tma(thread, e.flags)
         clock = thread.publish(e.a)
         if e.flags & Flag.CARRIES and e.a in thread.copies:
             actor = thread.copies[e.a]
@@ -356,8 +356,6 @@ class Races:
             thread.acquire_seen()
             thread.fence()
         thread.released = []
-        if e.flags & Flag.TMA:
-            thread.fence_for_tma()
 
     def _learn(self, thread: Thread, pe: int, words: list[Word], flags: int) -> None:
         narrow = bool(flags & Flag.SCOPE_GPU)
@@ -389,38 +387,23 @@ class Races:
         if words == thread.released:  # by the same atomic: "acq_rel"
             thread.fence()
         thread.released = []
-        if not e.flags & Flag.RELAXED:
-            thread.fence_for_tma()
 
     def _fence(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        thread.complete_tma_stores()
         for to, actor in thread.copies.items():
             if to >= 0 and e.a in (-1, to):
                 thread.fenced[actor] = thread.issued[actor]
         thread.fence(None if e.a < 0 else e.a)
-        thread.fence_for_tma()
 
     def _quiet(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        thread.complete_tma_stores()
         self._complete(thread, e.a)
         thread.acquire_seen()
         thread.fence(None if e.a < 0 else e.a)
-        thread.fence_for_tma()
 
     def _proxy_fence(self, e: Event) -> None:
-        thread = self._thread(e.pe, e.program)
         if e.flags & Flag.COMPLETES:
-            thread.complete_tma_stores()
-        thread.fence_for_tma()
-
-    @staticmethod
-    def _reach_tma(thread: Thread, flags: int) -> None:
-        """An op that releases, or copies, completes stores by TMA and fences for what follows."""
-        if not flags & Flag.RELAXED:
-            thread.complete_tma_stores()
-            thread.fence_for_tma()
+            self._thread(e.pe, e.program).complete_tma_stores()
 
     @staticmethod
     def _complete(thread: Thread, target: int = -1) -> None:
@@ -430,7 +413,6 @@ class Races:
 
     def _arrive(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
-        thread.complete_tma_stores()
         if e.flags & Flag.COMPLETES:
             self._complete(thread)
         if e.program == HOST:  # of a team: one of all hosts ends all this
@@ -457,7 +439,6 @@ class Races:
             else:
                 del self._rounds[which]
         thread.acquire_seen()
-        thread.fence_for_tma()
         thread.waits += 1
 
     # ---- what is wrong with two accesses
@@ -600,6 +581,11 @@ _WAIT = (
     "have the writer signal after its data (putmem_signal, or fence and signal_op) and the reader wait for that "
     "(signal_wait_until) before it reads; or put a barrier between them"
 )
+
+_COMPLETING_TMA_STORES = {Kind.PUT, Kind.GET, Kind.UPDATE, Kind.SENT, Kind.FENCE, Kind.QUIET, Kind.ARRIVE}
+"""Events of ops that release or copy, unless they are relaxed."""
+_FENCING_FOR_TMA = {*_COMPLETING_TMA_STORES, Kind.LOOK, Kind.LEAVE, Kind.PROXY_FENCE}
+"""And of those that acquire."""
 
 _HANDLERS: dict[int, Callable[[Races, Event], None]] = {
     Kind.PROGRAM: Races._program,

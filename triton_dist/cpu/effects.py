@@ -179,7 +179,9 @@ def _after_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None
             if a["sem"] in (Sem.RELEASE, Sem.ACQ_REL):
                 rec.proxy_fence(completes=True)
         else:
-            rec.acquire(op.name, [word], relaxed=relaxed, scope=_scope(a), by_op=True)
+            rec.acquire(op.name, [word], relaxed=relaxed, scope=_scope(a))
+            if not relaxed:
+                rec.proxy_fence()
 
 
 def _scope(a: _Arguments) -> str:

@@ -293,12 +293,8 @@ class Recorder:
     def release(self, what: str, words: list[Word], flags: int) -> None:
         self._add_words(Kind.RELEASE, what, words, flags)
 
-    def acquire(
-        self, what: str, words: list[Word], *, relaxed: bool = False, scope: str = "sys", by_op: bool = False
-    ) -> None:
-        """``by_op``: an op of the dialect, which fences for TMA if it is not relaxed."""
-        flags = _order(relaxed, scope) | (Flag.TMA if by_op and not relaxed else 0)
-        self._add_words(Kind.ACQUIRE, what, words, flags)
+    def acquire(self, what: str, words: list[Word], *, relaxed: bool = False, scope: str = "sys") -> None:
+        self._add_words(Kind.ACQUIRE, what, words, _order(relaxed, scope))
 
     def proxy_fence(self, *, completes: bool = False) -> None:
         """``completes``: in an op, which completes stores by TMA, too."""

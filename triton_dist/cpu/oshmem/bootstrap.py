@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import NoReturn
 
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu.oshmem import job
 from triton_dist.cpu.oshmem.collectives import SYNC_BYTES, OshmemCollectives
@@ -49,8 +51,16 @@ def join(launch: Launch, size: int, reserved: int) -> Transport:
             " with TRITON_DIST_CPU_TRANSPORT=oshmem a world has all processes of the launch, by their ranks"
         )
     begin = library.region(region_bytes, _PAGE)
-    control = WatchedControl(launch)
-    heap = OshmemHeap(library, pe, n_pes, begin, heap_bytes, heap_bytes + SYNC_BYTES, control.why_lost)
+
+    def lost(other: int) -> NoReturn:
+        doing = f"read memory of PE {other}"
+        launch.await_trouble(doing)
+        raise BrokenWorldError(
+            f"PE {pe} cannot {doing}: the OpenSHMEM library has lost the connection to {launch.members[other]}; it says"
+            " why above"
+        )
+
+    heap = OshmemHeap(library, pe, n_pes, begin, heap_bytes, heap_bytes + SYNC_BYTES, lost)
     ctypes.memset(begin, 0, reserved)  # an earlier world met there, too
     collectives = OshmemCollectives(library, heap, pe, n_pes, heap_bytes)  # behind the heap of users
     launch.exchange("heap is ready", "")
@@ -64,4 +74,4 @@ def join(launch: Launch, size: int, reserved: int) -> Transport:
         launch.exchange("oshmem ends", "")
         library.call(library.barrier_all)
 
-    return Transport(heap, control, barriers, collectives, close)
+    return Transport(heap, WatchedControl(launch), barriers, collectives, close)

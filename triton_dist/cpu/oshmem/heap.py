@@ -16,9 +16,8 @@ import mmap
 import operator
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.cpu.memory import RemoteWords, SymmetricMemory
 from triton_dist.cpu.oshmem.library import Library
 from triton_dist.cpu.runtime.atomics import Order
@@ -34,19 +33,19 @@ _ANSWER = 0x7472_6974_6F6E_6469
 class OshmemHeap(SymmetricMemory):
     """The first ``size`` bytes of the library's region at ``begin``, on each of ``n_pes`` PEs.
 
-    ``answer_at`` is where each PE's answer is, in bytes behind ``begin``; ``why_lost`` tells what became of a PE that
-    does not answer. Whatever returns memory of a PE raises BrokenWorldError if that PE is lost.
+    ``answer_at`` is where each PE's answer is, in bytes behind ``begin``. Whatever returns memory of a PE that does not
+    answer calls ``lost``, which raises BrokenWorldError.
     """
 
     def __init__(
         self, library: Library, pe: int, n_pes: int, begin: int, size: int, answer_at: int,
-        why_lost: Callable[[int], str],
+        lost: Callable[[int], NoReturn],
     ) -> None:  # fmt: skip
         self.size = size
-        self._library, self._begin, self._pe = library, begin, pe
+        self._library, self._begin = library, begin
         mapped = [begin if other == pe else int(library.call(library.ptr, begin, other) or 0) for other in range(n_pes)]
         self._bases = mapped
-        self._answer, self._why_lost = begin + answer_at, why_lost
+        self._answer, self._lost = begin + answer_at, lost
         ctypes.c_uint64.from_address(self._answer).value = _ANSWER
         self._staging = _Staging(_STAGING_BYTES)
         self._arriving: list[tuple[int, int, int, int]] = []  # of non-blocking gets: PE, where to, staging, bytes
@@ -150,7 +149,7 @@ class OshmemHeap(SymmetricMemory):
         answer = ctypes.c_uint64(0)
         self._library.call(self._library.getmem, ctypes.addressof(answer), self._answer, ANSWER_BYTES, pe)
         if answer.value != _ANSWER:
-            raise BrokenWorldError(f"PE {self._pe} cannot read memory of PE {pe}: {self._why_lost(pe)}")
+            self._lost(pe)
 
     def _room_for_arrival(self, size: int) -> int:
         """:meth:`_room` with a mark at its end, which a get overwrites last."""
