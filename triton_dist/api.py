@@ -174,7 +174,7 @@ def full(shape: int | Sequence[int], fill_value: float | bool, *, dtype: torch.d
     ``dtype`` is by default what ``torch.full`` takes for such a value. Otherwise like :func:`empty`.
     """
     if dtype is None:
-        dtype = torch.full((), fill_value).dtype
+        dtype = torch.full((), fill_value, device="cpu").dtype
     return _filled(checked_shape((shape,)), fill_value, checked_dtype(dtype))
 
 

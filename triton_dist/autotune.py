@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from triton import Config
 
@@ -149,8 +150,8 @@ class _Measure:
         for _ in range(max(1, int(self._warmup / longest))):
             launch()
         world.barrier_all()
-        times = torch.tensor(self._times(launch, max(1, int(self._rep / longest))))
-        return [float(time) for time in torch.quantile(times, torch.tensor(quantiles, dtype=times.dtype))]
+        times = self._times(launch, max(1, int(self._rep / longest)))
+        return [float(time) for time in np.quantile(times, quantiles)]
 
     @staticmethod
     def _times(launch: Callable[[], Any], count: int) -> list[float]:

@@ -23,6 +23,7 @@ RUNS = {
     "groups.py": (4,),
     "process_groups.py": (4,),
     "moe_distributed.py": (4,),
+    "default_device.py": (2,),
     "gemms.py": (2, 3),
     "bands.py": (2, 4),
     "hopper_gemms.py": (2, 3),

@@ -199,6 +199,6 @@ def _as_c(argument: Argument, value: Any) -> Any:
     if number := _FLOATS.get(argument.type):
         return number(value)
     if argument.type in ("fp16", "bf16"):
-        bits = torch.tensor(value, dtype=_DTYPES[argument.type]).view(torch.int16).item()
+        bits = torch.tensor(value, dtype=_DTYPES[argument.type], device="cpu").view(torch.int16).item()
         return ctypes.c_int16(int(bits))
     return ctypes.c_uint64(value & 0xFFFFFFFFFFFFFFFF)  # little-endian: the first bytes are those of narrower types

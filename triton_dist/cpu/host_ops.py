@@ -93,7 +93,7 @@ class CpuHostOps(HostOps):
 
     def _taken(self, team: Team, src: torch.Tensor, member: int) -> torch.Tensor:
         """A copy of what a member contributes."""
-        taken = torch.empty(src.numel(), dtype=src.dtype)
+        taken = src.new_empty(src.numel())
         read_from(self._world, taken, src.detach().view(-1), team.pes[member])
         return taken
 

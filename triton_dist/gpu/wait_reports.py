@@ -44,7 +44,7 @@ class Memory:
 
     def __init__(self, device: torch.device) -> None:
         nbytes = p2p.wait_records() * p2p.wait_record().itemsize
-        self._records = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._records = torch.zeros(nbytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
         self._count = torch.zeros(1, dtype=torch.int32, device=device)
         self.array = self._records.numpy().view(p2p.wait_record())
 

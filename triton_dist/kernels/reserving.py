@@ -99,7 +99,7 @@ def _norm(
     comm: Communicator, rows: int, hidden: int, dtype: torch.dtype, *, name: str, messages: dict[str, int]
 ) -> None:
     dtype = torch.bfloat16 if dtype in FP8 else dtype
-    row = torch.empty(0, hidden, dtype=dtype)
+    row = torch.empty(0, hidden, dtype=dtype, device=comm.world.device)
     if fits_norm(hidden):
         for operation, count in messages.items():
             slots_for(comm, operation, count, row)

@@ -97,7 +97,7 @@ def _tensor(dtype_name: Any, shape: Any, begin: Any, blob: memoryview) -> torch.
     if not isinstance(dtype, torch.dtype) or not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"{dtype_name!r}, {shape!r} are no dtype and shape")
     data = _slice(blob, begin, prod(shape) * dtype.itemsize)
-    tensor = torch.empty(shape, dtype=dtype)
+    tensor = torch.empty(shape, dtype=dtype, device="cpu")
     if data.nbytes:
         ctypes.memmove(tensor.data_ptr(), bytes(data), data.nbytes)
     return tensor
