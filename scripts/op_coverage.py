@@ -28,8 +28,6 @@ a reference, all passed unless said otherwise. A kernel that several checks laun
 is made by `scripts/op_coverage.py` from [what those runs wrote down](../benchmarks/results/op-checks.json).
 
 Several commits of a run are those of its parts, the oldest first: of a check that ran twice the later one counts.
-What `scales_of_rows` found over nvshmem is mended ([0132](decisions/0132-loads-are-fenced-before-tma-overwrites.md));
-that check was not repeated over nvshmem.
 
 ROCSHMEM was compiled for gfx942 and gfx950 and never run ([amd.md](amd.md)); — means that it has no such routine.
 """
@@ -86,8 +84,8 @@ def added(known: Iterable[Any], where: str, parts: Iterable[Any]) -> list[Any]:
         if twice := keys & seen:
             raise ValueError(f"{_title(part)}: two parts have the checks {', '.join(sorted(key[2] for key in twice))}")
         seen |= keys
-        if part["commit"] not in run["commit"].split(", "):
-            run["commit"] += f", {part['commit']}"
+        commits = dict.fromkeys(f"{run['commit']}, {part['commit']}".split(", "))  # of a part that is several, too
+        run["commit"] = ", ".join(commits)
         run["checks"] = [check for check in run["checks"] if check["check"] not in names] + part["checks"]
         run["skipped"] += [check for check in part["skipped"] if check not in run["skipped"]]
     runs = {(run["transport"], run["pes"]): run for run in known} | found

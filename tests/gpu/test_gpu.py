@@ -70,7 +70,7 @@ def test_sums_beside_other_processes(n_gpus: int) -> None:
 
 
 def test_experts_as_dtensors(n_gpus: int) -> None:
-    """Checkpoints, optimizers, FSDP and DistributedDataParallel, over NCCL. Not run yet: only in the CPU world."""
+    """Checkpoints, optimizers, FSDP and DistributedDataParallel, over NCCL."""
     n_pes = 4 if n_gpus >= 4 else 2
     env = CHECKS | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/world/checks")])}
     run = torchrun(n_pes, "tests/kernels/checks/moe_distributed.py", env=env, timeout=900)
