@@ -153,6 +153,19 @@ def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 18, run.stdout
 
 
+def test_launches_that_wait_for_their_kernels(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_blocking.py", env=CHECKS | {"CUDA_LAUNCH_BLOCKING": "1"}, timeout=600)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 3, run.stdout
+
+
+def test_another_default_device(n_gpus: int) -> None:
+    env = CHECKS | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/world/checks")])}
+    run = torchrun(n_gpus, "tests/kernels/checks/default_device.py", env=env, timeout=300)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("passed:") == 3 * n_gpus, run.stdout
+
+
 def test_any_number_of_rows_in_graphs_and_tuning(n_gpus: int, tmp_path: Path) -> None:
     env = CHECKS | {"TRITON_DIST_TUNING_DIR": str(tmp_path)}
     run = torchrun(n_gpus, "tests/gpu/worker_serving.py", env=env, timeout=900)

@@ -66,6 +66,9 @@ def main() -> int:
         refused(shareable(device, shared=False), "without a handle that other processes can open")
         refused(shareable(device, shared=True)[: 2 << 20].clone(), "virtual memory management")
         refused(torch.zeros(NBYTES, dtype=torch.uint8), "on cpu")
+        whole = shareable(device, shared=True, nbytes=2 * NBYTES)
+        for begin in (0, NBYTES):  # NVSHMEM would take its heap down
+            refused(bytes_at(whole.data_ptr() + begin, NBYTES, device), "not all of one allocation")
         os.environ["NVSHMEM_CUMEM_GRANULARITY"] = str(512 << 20)
         refused(shareable(device, shared=True), "NVSHMEM_CUMEM_GRANULARITY lower")
         os.environ["NVSHMEM_CUMEM_GRANULARITY"] = str(2 << 20)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,10 @@ def operands(operation: str, rows: int, hidden: int, inner: int, *, of_blocks: b
     return {"a": torch.empty(m, k, dtype=fp8), "b": torch.empty(n, k, dtype=fp8).t(), **scales}
 
 
-def choices(*, of_blocks: bool) -> dict[str, dict[int, dict[tuple[int, int], tuple[str, tuple[str, ...]]]]]:
+Choices = dict[str, dict[int, dict[tuple[int, int], tuple[str, tuple[str, ...]]]]]
+
+
+def choices(*, of_blocks: bool, launches_return: bool = True) -> Choices:
     """By operation, M and shape: what ``auto`` takes, and all that is available. An M that PEs cannot share lacks."""
     from triton_dist import kernels
     from triton_dist.kernels.choice import files
@@ -52,6 +56,7 @@ def choices(*, of_blocks: bool) -> dict[str, dict[int, dict[tuple[int, int], tup
     if of_process(Current).world is None:
         fake_gpu.begin_world(N_PES)
     comm = communicator_of()
+    comm.world.gpu = replace(comm.world.gpu, launches_return=launches_return)
     comm.tables = comm.tables[0], files.shipped(GPU, N_PES)
     comm.own(Choices)
     asked = gemms._chosen
@@ -108,8 +113,12 @@ if __name__ == "__main__":
         name: [[rows, *how] for rows, of_shapes in of_rows.items() for _, how in of_shapes.values()]
         for name, of_rows in asked.items()
     }
+    blocking = {
+        name: [[rows, *found] for rows, of_shapes in of_rows.items() for found in of_shapes.values()]
+        for name, of_rows in choices(of_blocks=False, launches_return=False).items()
+    }
     of_blocks = {
         name: [[rows, *found] for rows, of_shapes in of_rows.items() for found in of_shapes.values()]
         for name, of_rows in choices(of_blocks=True).items()
     }
-    print(json.dumps({"table": table_lines(asked), "available": available, "blocks": of_blocks}))
+    print(json.dumps({"table": table_lines(asked), "available": available, "blocks": of_blocks, "blocking": blocking}))

@@ -44,3 +44,11 @@ def test_fp8_with_scales_of_blocks_is_overlapped(found: dict[str, Any], operatio
         assert set(names) >= OVERLAPPED[operation] and "fused" not in names, rows
         assert taken != "bulk_synchronous" or rows < 4096, rows
         assert taken != "ring" or rows > 128, rows
+
+
+def test_with_launches_that_wait_no_kernel_waits_for_what_is_queued_behind_it(found: dict[str, Any]) -> None:
+    """``CUDA_LAUNCH_BLOCKING=1``: copies behind a GEMM that waits for them would never be queued."""
+    assert len(found["blocking"]["all_gather_gemm"]) >= 4 * 12
+    for rows, taken, names in found["blocking"]["all_gather_gemm"]:
+        assert "copy_engine" not in (taken, *names) and "bulk_synchronous" in names, rows
+    assert all("copy_engine" in names for _, _, names in found["blocking"]["gemm_all_scatter"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -73,15 +74,26 @@ def test_no_gpu(gpus: pytest.MonkeyPatch) -> None:
 def test_gpus_that_differ_are_cut_for_alike() -> None:
     """A PE with 132 programs would wait for programs that one with 114 does not have."""
     mine = Gpu("H100 SXM", (9, 0), 132, 227 << 10, 50 << 20)
-    theirs = '["H100 PCIe", [9, 0], 114, 232448, 52428800]'
+    theirs = '["H100 PCIe", [9, 0], 114, 232448, 52428800, true]'
     assert agree(launch(theirs), mine) == Gpu("H100 SXM", (9, 0), 114, 227 << 10, 50 << 20)
-    older = '["A100", [8, 0], 108, 166912, 41943040]'
+    older = '["A100", [8, 0], 108, 166912, 41943040, true]'
     assert agree(launch(older), mine) == Gpu("H100 SXM", (8, 0), 108, 163 << 10, 40 << 20)
-    newer = '["B200", [10, 0], 148, 232448, 0]'
+    blocking = '["H100", [9, 0], 132, 232448, 52428800, false]'
+    assert agree(launch(blocking), mine) == dataclasses.replace(mine, launches_return=False)
+    newer = '["B200", [10, 0], 148, 232448, 0, true]'
     assert agree(launch(newer), mine) == Gpu("H100 SXM", (9, 0), 132, 227 << 10, 0)
 
 
-@pytest.mark.parametrize("said", ["[]", '["H100", [9], 132, 1, 1]', '["H100", [9, 0], -1, 1, 1]', "no JSON"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[]",
+        '["H100", [9], 132, 1, 1, true]',
+        '["H100", [9, 0], -1, 1, 1, true]',
+        '["H100", [9, 0], 1, 1, 1, 1]',
+        "no JSON",
+    ],
+)
 def test_what_is_no_gpu_is_refused(said: str) -> None:
     with pytest.raises(RuntimeError, match="the GPU of PE 0 is invalid"):
         agree(launch(said), Gpu("H100", (9, 0), 132, 227 << 10))

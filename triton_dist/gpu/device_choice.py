@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import torch
@@ -54,6 +55,7 @@ def gpu_at(index: int) -> Gpu:
         properties["multiprocessor_count"],
         properties["max_shared_mem"],
         getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0),
+        os.environ.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0"),
     )
 
 

@@ -17,8 +17,8 @@ def obstacle(tensor: torch.Tensor, device: torch.device) -> str:
     """Why the memory of ``tensor`` cannot be registered; nothing when it can.
 
     NVSHMEM maps the physical allocation at the address once more and hands it to the other processes: it has to be
-    one, from its beginning, in whole pieces of the granularity of NVSHMEM's heap, and of a kind that other processes
-    can open. When something does not fit NVSHMEM takes its whole heap down, so this has to be found out before.
+    one, all of it, in whole pieces of the granularity of NVSHMEM's heap, and of a kind that other processes can open.
+    When something does not fit NVSHMEM takes its whole heap down, so this has to be found out before.
     """
     from cuda.bindings import driver
 
@@ -30,7 +30,7 @@ def obstacle(tensor: torch.Tensor, device: torch.device) -> str:
     if status != driver.CUresult.CUDA_SUCCESS:
         return (
             "it was not made with CUDA's virtual memory management (torch does with"
-            " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"
+            " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, in allocations of 20 MiB each for large tensors)"
         )
     try:
         properties = _value(driver.cuMemGetAllocationPropertiesFromHandle(handle))
@@ -39,9 +39,10 @@ def obstacle(tensor: torch.Tensor, device: torch.device) -> str:
     finally:
         driver.cuMemRelease(handle)
     status, base, extent = driver.cuMemGetAddressRange(address)
-    if status == driver.CUresult.CUDA_SUCCESS and (int(base) != address or nbytes > extent):
+    if status == driver.CUresult.CUDA_SUCCESS and (int(base), extent) != (address, nbytes):
         return (
-            f"its {nbytes} bytes at {address:#x} are not the beginning of one allocation ({extent} at {int(base):#x})"
+            f"its {nbytes} bytes at {address:#x} are not all of one allocation ({extent} bytes at {int(base):#x}),"
+            " which NVSHMEM maps as a whole"
         )
     granularity = environment.size_of("NVSHMEM_CUMEM_GRANULARITY", _NVSHMEM_GRANULARITY)
     if nbytes % granularity:

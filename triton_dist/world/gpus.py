@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.decoding import integer, record, text
+from triton_dist.decoding import boolean, integer, record, text
 
 __all__ = ["Gpu", "agree"]
 
@@ -21,6 +21,7 @@ class Gpu:
         multiprocessors: their number.
         shared_memory: largest shared memory of a program, in bytes.
         l2_bytes: of the L2 cache; 0 if PyTorch does not say.
+        launches_return: whether a launch returns before its kernel has ended; not with ``CUDA_LAUNCH_BLOCKING=1``.
     """
 
     name: str
@@ -28,10 +29,11 @@ class Gpu:
     multiprocessors: int
     shared_memory: int
     l2_bytes: int = 0
+    launches_return: bool = True
 
 
 _SIZE = integer(0, 1 << 62)
-_SCHEMA = record(text(200), record(integer(0, 1000), integer(0, 1000)), _SIZE, _SIZE, _SIZE)
+_SCHEMA = record(text(200), record(integer(0, 1000), integer(0, 1000)), _SIZE, _SIZE, _SIZE, boolean)
 
 
 def agree(launch: Launch, mine: Gpu) -> Gpu:
@@ -48,5 +50,5 @@ def agree(launch: Launch, mine: Gpu) -> Gpu:
 
 def _shared_by(name: str, gpus: Sequence[Gpu]) -> Gpu:
     """A GPU of this name with what each of ``gpus`` has."""
-    of_each = [(gpu.capability, gpu.multiprocessors, gpu.shared_memory, gpu.l2_bytes) for gpu in gpus]
+    of_each = [dataclasses.astuple(gpu)[1:] for gpu in gpus]
     return Gpu(name, *map(min, zip(*of_each, strict=True)))

@@ -13,6 +13,7 @@ from triton_dist.kernels.arguments import in_words
 from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts, operand_algorithm
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.copy_engine import lacks_copy_engine
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
@@ -65,14 +66,13 @@ def all_gather_gemm(call: Call) -> Computation:
     c = call.result((call.rows, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
     lacks = "" if takes(gemm) else _NEEDS
-    lacks_copies = lacks_copy_engine(call.comm) or (_NEEDS_ITS_GPU if call.comm.world.shares_gpu else "")
     return Computation(
         c,
         c,
         {
             "two_level": why_not_two_level(gemm) or partial(gather_two_level, gemm, all_gather_gemm),
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
-            "copy_engine": lacks or lacks_copies or partial(_copy_engine, gemm),
+            "copy_engine": lacks or _lacks_copies(call.comm) or partial(_copy_engine, gemm),
             "push": _lacks_push(gemm) or lacks or partial(_push, gemm),
         },
     )
@@ -125,6 +125,21 @@ _NEEDS_ITS_GPU = (
     "needs a GPU for each PE: a copy to a PE of the same GPU is a kernel, which would wait for the multiprocessors of"
     " the GEMM that waits for it"
 )
+
+
+_NEEDS_LAUNCHES_THAT_RETURN = (
+    "needs launches that return before their kernels end, unlike those with CUDA_LAUNCH_BLOCKING=1: the GEMM waits for"
+    " copies that PEs queue behind it"
+)
+
+
+def _lacks_copies(comm: Communicator) -> str:
+    """What ``copy_engine`` needs besides a GEMM that is one for Hopper; empty if it is there."""
+    if lacks := lacks_copy_engine(comm):
+        return lacks
+    if comm.world.shares_gpu:
+        return _NEEDS_ITS_GPU
+    return "" if comm.world.kind == "cpu" or gpu().launches_return else _NEEDS_LAUNCHES_THAT_RETURN
 
 
 def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:

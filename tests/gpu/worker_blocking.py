@@ -1,0 +1,112 @@
+"""Calls with CUDA_LAUNCH_BLOCKING=1, with which a launch returns when its kernel has ended: a PE's part.
+
+    CUDA_LAUNCH_BLOCKING=1 torchrun --nproc-per-node 2 tests/gpu/worker_blocking.py
+
+A kernel that waited for what its PE queues behind it would hang; then every PE prints where.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist import World, kernels
+from triton_dist.kernels import functional
+from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
+from triton_dist.nn import MoE
+
+HIDDEN, TOKENS = 2048, 512
+HANG_SECONDS = 60  # of one call
+
+
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    """Small integers: products and sums of them are exact."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
+
+
+def gemms(world: World, rows: int) -> dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
+    """By name, calls with a result and what it should be, of so many rows on each PE."""
+    n, me = world.n_pes, world.pe
+    whole, b = matrix(n * rows, 512, 1), [matrix(512, 512, 2 + pe) for pe in range(n)]
+    own = slice(me * rows, (me + 1) * rows)
+    gathered, total = whole @ b[me], torch.stack([(whole @ each).float() for each in b]).sum(0).to(torch.bfloat16)
+    columns = torch.cat([whole @ each for each in b], 1)
+    scattered = triton_dist.zeros(n * rows, n * 512, dtype=torch.bfloat16)
+    summed = triton_dist.zeros(n * rows, 512, dtype=torch.bfloat16)
+    calls: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]] = {}
+    for name in ("auto", *GATHER):
+        gather = partial(kernels.all_gather_gemm, whole[own], b[me], algorithm=name)
+        calls[f"all_gather_gemm, {name}"] = lambda gather=gather: (gather(), gathered)
+    for name in ("auto", *SCATTER):
+        scatter = partial(kernels.gemm_all_scatter, whole, b[me], scattered, algorithm=name)
+        calls[f"gemm_all_scatter, {name}"] = lambda scatter=scatter: (scatter(), columns)
+    for name in ("auto", *(name for name in REDUCE if name != "fused")):
+        reduce = partial(kernels.gemm_all_reduce, whole, b[me], summed, algorithm=name)
+        share = partial(kernels.gemm_reduce_scatter, whole, b[me], algorithm=name)
+        calls[f"gemm_all_reduce, {name}"] = lambda reduce=reduce: (reduce(), total)
+        calls[f"gemm_reduce_scatter, {name}"] = lambda share=share: (share(), total[own])
+    return calls
+
+
+def check_gemms(world: World) -> None:
+    for rows in (40, 1000):
+        for name, call in gemms(world, rows).items():
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+            if name == "all_gather_gemm, copy_engine":
+                with pytest.raises(ValueError, match="CUDA_LAUNCH_BLOCKING"):
+                    call()
+            elif name != "all_gather_gemm, push" or rows > 40:
+                for _ in range(2):  # the second one is prepared
+                    found, expected = call()
+                    assert torch.equal(found, expected), f"{name}, {rows} rows"
+
+
+def check_collectives(world: World) -> None:
+    n = world.n_pes
+    input = torch.full((1 << 20,), world.pe, dtype=torch.int32, device="cuda")
+    for algorithm in ("low_latency", "push", "copy_engine"):
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        part = input[: 1 << 12] if algorithm == "low_latency" else input
+        output = triton_dist.zeros(n, part.numel(), dtype=torch.int32)
+        for _ in range(2):
+            kernels.all_gather(output, part, algorithm=algorithm)
+        assert output.tolist()[-1][-1] == n - 1 and (output[:, 0] == torch.arange(n, device="cuda")).all()
+
+
+def check_training(world: World) -> None:
+    """Gradients whose operand is gathered beside a GEMM, and experts whose backward has kernels on two streams."""
+    faulthandler.dump_traceback_later(2 * HANG_SECONDS, exit=True)
+    a, b = matrix(2048, HIDDEN, 1).requires_grad_(), matrix(HIDDEN, HIDDEN, 2).requires_grad_()
+    layer = MoE(HIDDEN, 512, num_experts=8, top_k=2, max_tokens=TOKENS, device=world.device, dtype=torch.bfloat16)
+    for _ in range(2):
+        functional.all_gather_gemm(a, b).sum().backward()
+        layer(matrix(TOKENS, HIDDEN, 3).requires_grad_()).sum().backward()
+    assert a.grad is not None and b.grad is not None and layer.w13.grad is not None
+    expected = 2 * world.n_pes * b.detach().float().sum(1)
+    torch.testing.assert_close(a.grad[0].float(), expected, rtol=2e-2, atol=8)
+
+
+def main() -> int:
+    assert os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
+    with triton_dist.init() as world:
+        torch.cuda.set_device(world.device)
+        for check in (check_gemms, check_collectives, check_training):
+            check(world)
+            if world.pe == 0:
+                print("PASS", check.__name__.removeprefix("check_"), flush=True)
+        faulthandler.cancel_dump_traceback_later()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
