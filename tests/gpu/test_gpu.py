@@ -150,13 +150,27 @@ def test_mixture_of_experts_between_pretended_hosts(n_gpus: int, transport: str)
 def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_streams.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 18, run.stdout
+    assert run.stdout.count("PASS") == 20, run.stdout
 
 
-def test_launches_that_wait_for_their_kernels(n_gpus: int) -> None:
-    run = torchrun(n_gpus, "tests/gpu/worker_blocking.py", env=CHECKS | {"CUDA_LAUNCH_BLOCKING": "1"}, timeout=600)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "CUDA_LAUNCH_BLOCKING=1",
+        "CUDA_DEVICE_MAX_CONNECTIONS=1",
+        "CUDA_MODULE_LOADING=EAGER",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
+        "--own-gpu",
+    ],
+)
+def test_settings_of_cuda_and_pytorch(n_gpus: int, setting: str) -> None:
+    own = [setting] if setting.startswith("--") else []
+    env = CHECKS if own else CHECKS | dict([setting.split("=")])
+    run = torchrun(n_gpus, "tests/gpu/worker_settings.py", *own, env=env, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 3, run.stdout
+    assert run.stdout.count("PASS") == 4, run.stdout
 
 
 def test_another_default_device(n_gpus: int) -> None:

@@ -25,6 +25,7 @@ from triton_dist.kernels.gemm.hopper.flags import stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
+from triton_dist.kernels.gemm.hopper.memory import symmetric_flags
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import release_block
@@ -39,11 +40,13 @@ __all__ = ["Chunks", "gemm_all_scatter_chunks_kernel", "make_plan", "run"]
 
 
 class Chunks(NamedTuple):
-    """The chunks of C, in memory of this GPU.
+    """The chunks of C.
 
     Attributes:
         sizes: int32, tiles of each chunk.
-        flags: int32, 1 when the chunk is in C; the stream that waits for it clears it.
+        flags: int32, 1 when the chunk is in C; the stream that waits for it clears it. Of the symmetric heap, though no
+            peer looks at them: a stream can wait for words there, and not for those of ``cudaMallocAsync``, which
+            PyTorch may have its memory from.
     """
 
     sizes: Any
@@ -115,7 +118,7 @@ def make_plan(
     schedule = make_schedule(tiles, config.k_steps(a), programs)
     plan = Plan(comm, "GEMM + all-scatter in chunks", schedule, config, state_words=len(chunks))
     sizes = plan.upload([len(rows) * len(columns) for rows in chunks], torch.int32)
-    return plan, Chunks(sizes, plan.zeros(len(chunks)))
+    return plan, Chunks(sizes, symmetric_flags(comm, len(chunks)))
 
 
 def run(plan: Plan, chunks: Chunks, gemm: Operands) -> Launch | None:

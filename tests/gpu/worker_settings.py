@@ -1,8 +1,9 @@
-"""Calls with CUDA_LAUNCH_BLOCKING=1, with which a launch returns when its kernel has ended: a PE's part.
+"""Each GEMM, collectives, training and graphs, whatever CUDA's and PyTorch's settings are: a PE's part.
 
-    CUDA_LAUNCH_BLOCKING=1 torchrun --nproc-per-node 2 tests/gpu/worker_blocking.py
+    CUDA_LAUNCH_BLOCKING=1 torchrun --nproc-per-node 2 tests/gpu/worker_settings.py
 
-A kernel that waited for what its PE queues behind it would hang; then every PE prints where.
+With ``--own-gpu`` a process sees only its own GPU. Some settings change what is queued, and when it begins: a kernel
+that waited for what cannot begin would hang. Then every PE prints where.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from triton_dist.nn import MoE
 
 HIDDEN, TOKENS = 2048, 512
 HANG_SECONDS = 60  # of one call
+BLOCKING = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
 
 def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
@@ -62,7 +64,7 @@ def check_gemms(world: World) -> None:
     for rows in (40, 1000):
         for name, call in gemms(world, rows).items():
             faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
-            if name == "all_gather_gemm, copy_engine":
+            if BLOCKING and name == "all_gather_gemm, copy_engine":
                 with pytest.raises(ValueError, match="CUDA_LAUNCH_BLOCKING"):
                     call()
             elif name != "all_gather_gemm, push" or rows > 40:
@@ -96,11 +98,35 @@ def check_training(world: World) -> None:
     torch.testing.assert_close(a.grad[0].float(), expected, rtol=2e-2, atol=8)
 
 
+def check_graphs(world: World) -> None:
+    """Two graphs, replayed in another order than they were captured in."""
+    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
+        return  # PyTorch can make no tensor in a capture then
+    calls = gemms(world, 1000)
+    graphs = {}
+    for name in ("all_gather_gemm, auto", "gemm_all_reduce, auto"):
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        calls[name]()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found, expected = calls[name]()
+        graphs[name] = graph, found, expected
+    for name in sorted(graphs, reverse=True) * 2:
+        graph, found, expected = graphs[name]
+        found.zero_()
+        triton_dist.barrier_all()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(found, expected), name
+
+
 def main() -> int:
-    assert os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
+    if "--own-gpu" in sys.argv:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
     with triton_dist.init() as world:
         torch.cuda.set_device(world.device)
-        for check in (check_gemms, check_collectives, check_training):
+        for check in (check_gemms, check_collectives, check_training, check_graphs):
             check(world)
             if world.pe == 0:
                 print("PASS", check.__name__.removeprefix("check_"), flush=True)
