@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import importlib.metadata
 import importlib.util
+import io
 import json
 import os
 import platform
@@ -24,7 +25,7 @@ from typing import Any
 import _triton_dist_loader
 import _triton_dist_support
 
-__all__ = ["collect", "main"]
+__all__ = ["collect", "escape_output", "main"]
 
 _SECONDS = 120
 _PACKAGES = (
@@ -185,10 +186,17 @@ def collect() -> dict[str, Any]:
     }
 
 
+def escape_output() -> None:
+    """Print characters that the encoding of stdout lacks, as ASCII and Latin-1 do, as escapes: else they are errors."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print it; the exit status is 1 when there is something to fix."""
     parser = argparse.ArgumentParser(prog="triton-dist-info", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON")
+    escape_output()
     options = parser.parse_args(arguments)
     found = collect()
     print(json.dumps(found, indent=2) if options.json else _page(found))
@@ -375,10 +383,10 @@ def _nvshmem_host() -> str | None:
 def _driver() -> str | None:
     version = Path("/proc/driver/nvidia/version")
     if version.exists():
-        found = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", version.read_text())
+        found = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", version.read_text(encoding="utf-8"))
         return f"NVIDIA {found[1]}" if found else "NVIDIA"
     amd = Path("/sys/module/amdgpu/version")
-    return f"AMD {amd.read_text().strip()}" if amd.exists() else None
+    return f"AMD {amd.read_text(encoding='utf-8').strip()}" if amd.exists() else None
 
 
 def _links() -> str | None:

@@ -45,6 +45,29 @@ def test_a_sound_installation() -> None:
     assert re.search(r"^  NVSHMEM bitcode +\d+\.\d+\.\d+ ", page, re.MULTILINE), page
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "_triton_dist_compile --help",
+        "_triton_dist_info",
+        "triton_dist.check --help",
+        "triton_dist.model --help",
+        "triton_dist.triton_api.opt --help",
+    ],
+)
+def test_commands_print_in_any_encoding(command: str) -> None:
+    """What they say has characters that ASCII and Latin-1 lack."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "TRITON_DIST_WORLD": "cpu"},
+        timeout=HANG_SECONDS,
+    )
+    assert done.returncode == 0 and done.stdout.isascii() and len(done.stdout) > 200, done.stdout + done.stderr
+
+
 def test_another_triton(environment: Environment) -> None:
     """Neither triton_dist nor PyTorch can be imported here."""
     environment.add_triton_dist()

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from _triton_dist_info import escape_output
 from triton_dist import environment
 from triton_dist.ahead_of_time.compiling import CompilationError, Request, compile_kernel
 
@@ -20,6 +21,7 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; 0 when the files were written, 1 on an error, which is one line on stderr."""
+    escape_output()
     parser = argparse.ArgumentParser(
         prog="triton-dist-compile",
         description="Compile a kernel with shmem ops ahead of time: binary, assembly, a manifest and a C header.",

@@ -178,7 +178,7 @@ def _nvshmem_file(folder: Path, architecture: str) -> Path | None:
 def _nvshmem_version(home: Path) -> str:
     header = home / _NVSHMEM_VERSION_HEADER
     try:
-        text = header.read_text()
+        text = header.read_text(encoding="utf-8")
     except OSError as error:
         raise FileNotFoundError(f"NVSHMEM's version header cannot be read ({error}): {_INSTALL_NVSHMEM}") from None
     parts = [re.search(rf"NVSHMEM_VENDOR_{part}_VERSION\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]

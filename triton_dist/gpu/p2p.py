@@ -181,5 +181,5 @@ def wait_record() -> np.dtype[np.void]:
 @cache
 def _layout() -> dict[str, Any]:
     file = Path(_triton_dist_loader.plugin_path()).parent / "p2p_state.json"
-    layout: dict[str, Any] = json.loads(file.read_text())
+    layout: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return layout

@@ -50,7 +50,7 @@ def compile(
     """
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, file_name(name))
-        file.write_text(as_text(module))
+        file.write_text(as_text(module), encoding="utf-8")
         folder = Path(output) if output is not None else Path(directory)
         options = [f"--target={target}", f"--num-warps={num_warps}", f"--transport={transport}", f"--output={folder}"]
         done = run([sys.executable, _triton_dist_compile.__file__, str(file), *options])

@@ -70,7 +70,7 @@ def run_passes(
     options += [f"--num-warps={num_warps:d}"] if num_warps is not None else []
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, file_name(name))
-        file.write_text(as_text(module))
+        file.write_text(as_text(module), encoding="utf-8")
         done = run([sys.executable, opt.__file__, str(file), *options])
     if done.returncode != 0:
         raise IRError(first_error(done))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 
+from _triton_dist_info import escape_output
+
 __all__ = ["parse_command", "script_parser"]
 
 
 def script_parser(prog: str, description: str) -> argparse.ArgumentParser:
     """The parser of such a command, to which it adds its own options."""
+    escape_output()
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,

@@ -21,6 +21,7 @@ _triton_dist_loader.check()
 
 from triton._C.libtriton import ir, nvidia, passes  # noqa: E402  # with the plugin
 
+from _triton_dist_info import escape_output  # noqa: E402
 from _triton_dist_loader import plugin_pass  # noqa: E402
 
 __all__ = ["PASSES", "TRANSPORTS", "add_conversion_to_llvm", "main", "set_attributes"]
@@ -59,6 +60,7 @@ PASSES: dict[str, Callable[[Any, argparse.Namespace], None]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; 0 when every pass ran on every module, 1 otherwise (MLIR has then printed the errors)."""
+    escape_output()
     parser = argparse.ArgumentParser(prog="triton-dist-opt", description="Run compiler passes over MLIR and print it.")
     parser.add_argument("file", type=Path, help="MLIR source")
     parser.add_argument(
@@ -84,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _sources(file: Path, split: bool) -> list[str]:
     """The modules of a file; empty lines stand for what was before, so that errors name the file's lines."""
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     if not split:
         return [text]
     sources, line = [], 0
@@ -100,7 +102,7 @@ def _transformed(source: str, name: str, options: argparse.Namespace) -> str:
     nvidia.load_dialects(context)
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory, name)
-        copy.write_text(source)
+        copy.write_text(source, encoding="utf-8")
         module = ir.parse_mlir_module(str(copy), context)
     set_attributes(module, context, options.target, options.num_warps)
     manager = ir.pass_manager(context)
