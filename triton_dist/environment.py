@@ -297,7 +297,7 @@ VARIABLES: dict[str, Variable] = {
             _flag,
             False,
             "GPU world: kernels of a decode step take their places while those in front of them end (programmatic "
-            "dependent launch, from Hopper on). Off, as only layers of one model have been timed. Read by init().",
+            "dependent launch, from Hopper on). Off, as it has not been timed on H100s. Read by init().",
             "flag",
         ),
         Variable(

@@ -100,8 +100,8 @@ def check_training(world: World) -> None:
 
 def check_graphs(world: World) -> None:
     """Two graphs, replayed in another order than they were captured in."""
-    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
-        return  # PyTorch can make no tensor in a capture then
+    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") or torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+        return  # a tensor of a capture cannot be made, or has memory during replays only
     calls = gemms(world, 1000)
     graphs = {}
     for name in ("all_gather_gemm, auto", "gemm_all_reduce, auto"):
