@@ -1,18 +1,22 @@
 """Compiles every kernel that the CPU world launches for a GPU target, without a GPU (``TRITON_DIST_CHECK_COMPILE``).
 
 A kernel is compiled before it is interpreted, with the types, constants, alignments and options of the launch; each
-combination is compiled once. A failure is a finding in a checked run, and an error otherwise.
+combination is compiled once. A failure is a finding in a checked run, and an error otherwise. It may end the compiler's
+process, as layouts do that MLIR asserts never to see, so a fork of this one compiles.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+import signal
+import sys
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from triton_dist import environment
 from triton_dist.compiler import hooks, transport
 from triton_dist.cpu.world import current
+from triton_dist.testing.child import Ended, call_in_child
 from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
 from triton_dist.triton_api.launch_compiler import LaunchCompiler, before_launches, makes_compiled_functions
 from triton_dist.triton_api.mbarriers import forgotten_mbarriers
@@ -28,6 +32,10 @@ _FORGOTTEN = (
     " and the GPU may write the barrier there later: invalidate it behind its last use (mbarrier.invalidate), or leave"
     " it out"
 )
+
+
+_Failure = tuple[str, int, str]
+"""File, line and message."""
 
 
 class DoesNotCompileError(RuntimeError):
@@ -60,18 +68,24 @@ class _Checker:
             return
         self._compiled.add(key)
         asked = environment.get("TRITON_DIST_TRANSPORT")
+        with transport.using("p2p" if asked == "auto" else asked):
+            ended = call_in_child(lambda: self._failures(kernel, compiled))
+        sys.stderr.write(ended.errors)
+        for file, line, text in _failures_of(kernel, ended):
+            self._report(kernel, file, line, text)
+
+    def _failures(self, kernel: Any, compiled: Callable[[], Any]) -> list[_Failure]:
+        """Why the kernel cannot be used on the GPU."""
         try:
-            with transport.using("p2p" if asked == "auto" else asked):
-                binary = compiled()
+            binary = compiled()
         except Exception as error:
-            self._report(kernel, *_explained(kernel, error))
-            return
+            return [_explained(kernel, error)]
+        found: list[_Failure] = [(file, line, _FORGOTTEN) for file, line in forgotten_mbarriers(binary.asm["ttgir"])]
         available, shared = _SHARED_MEMORY.get(self._name), binary.metadata.shared
-        for file, line in forgotten_mbarriers(binary.asm["ttgir"]):
-            self._report(kernel, file, line, _FORGOTTEN)
         if available is not None and shared > available:
             text = f"it needs {shared} bytes of shared memory, but a program has at most {available}"
-            self._report(kernel, *line_of_kernel(kernel), text)
+            found.append((*line_of_kernel(kernel), text))
+        return found
 
     def _report(self, kernel: Any, file: str, line: int, text: str) -> None:
         world, name = current(), kernel.fn.__name__
@@ -80,10 +94,38 @@ class _Checker:
         world.recorder.does_not_compile(file, line, name, self._name, text)
 
 
-def _explained(kernel: Any, error: Exception) -> tuple[str, int, str]:
-    """File, line and message of a compilation error."""
+def _explained(kernel: Any, error: Exception) -> _Failure:
+    """File, line and message of a compilation error; line 0 if it says none."""
     if place := line_of_error(kernel, error):
         return place
     if found := re.match(r"(?P<file>[^\n:]+):(?P<line>\d+)(:\d+)?: (?P<text>.*)", str(error), re.DOTALL):
         return found["file"], int(found["line"]), found["text"]
-    return *line_of_kernel(kernel), f"{type(error).__name__}: {error}"
+    return line_of_kernel(kernel)[0], 0, f"{type(error).__name__}: {error}"
+
+
+def _failures_of(kernel: Any, ended: Ended) -> list[_Failure]:
+    """Those that a fork has found, or its own end. Where they name no line, what MLIR has printed may name it."""
+    printed = _PRINTED.search(ended.errors)
+    place = (printed["file"], int(printed["line"])) if printed else line_of_kernel(kernel)
+    message = " ".join(printed["text"].splitlines()) if printed else ""
+    if ended.status:
+        cause = signal.Signals(-ended.status).name if ended.status < 0 else f"exit status {ended.status}"
+        said = message or next(filter(_SAYS_WHY, ended.errors.splitlines()), "it does not say why")
+        return [(*place, f"{said} (the compiler ended by {cause})")]
+    found = []
+    for file, line, text in ended.value:
+        if message and not (line and text):
+            text = message
+        found.append((file, line, text) if line else (*place, text))
+    return found
+
+
+_PRINTED = re.compile(
+    r"""^(?:loc\((?:"[^"]*"\()?)?"?(?P<file>[^\s"()]+\.py)"?:(?P<line>\d+):\d+\)*: error: """
+    r"""(?P<text>.+(?:\n(?!\s|loc\(|LLVM ERROR|.*: (?:error|note|remark|warning): |.*Assertion).+)*)""",
+    re.MULTILINE,
+)
+"""An error of MLIR, of one line or several: ``file.py:8:27: error: text``, or ``loc("name"("file.py":8:27)): error:
+text``. Behind it are the line of source, which is indented, or another error."""
+
+_SAYS_WHY = re.compile("error|assertion", re.IGNORECASE).search

@@ -6,7 +6,6 @@ GPU world it is a new process, since a process that has asked for GPUs cannot be
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import selectors
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 import torch
 
 import triton_dist
+from triton_dist.testing.child import fork
 from triton_dist.testing.forks import Fork
 from triton_dist.testing.launch import die_with_parent, kill_all, launch, pe_environment
 from triton_dist.testing.values import dumps, loads
@@ -136,7 +136,7 @@ def _in_forks(function: Callable[..., Any], n_pes: int, args: Sequence[Any], tim
     try:
         for pe in range(n_pes):
             reader, writer = os.pipe()
-            pid = _fork()
+            pid = fork()
             if pid == 0:
                 for other in (*readers, reader, listener.detach()):
                     os.close(other)
@@ -156,21 +156,6 @@ def _in_forks(function: Callable[..., Any], n_pes: int, args: Sequence[Any], tim
     outcomes = [_Outcome(pe, data, forks[pe].returncode, moment) for pe, (data, moment) in enumerate(reports)]
     _check_time(outcomes, timeout)
     return outcomes
-
-
-def _fork() -> int:
-    """``os.fork()``. Objects of the calling process are never collected in the child: the finalizer of a store, for
-    instance, waits for a thread that does not exist there."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        pid = os.fork()
-        if pid == 0:
-            gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
-    return pid
 
 
 def _check_time(outcomes: Sequence[_Outcome], timeout: float) -> None:

@@ -64,6 +64,56 @@ with triton_dist.init():
     print("ran to its end", int(x[3]))
 """
 
+WITH_LAYOUTS = """
+import torch, triton_dist
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
+@gluon.jit
+def bad(x):
+{body}
+with triton_dist.init():
+    bad[(1,)](triton_dist.zeros(1024, dtype=torch.float16))
+    print("ran to its end")
+"""
+
+LAYOUTS = {
+    "a verifier's message of two lines": (
+        """
+    L: gl.constexpr = gl.BlockedLayout([4], [16], [4], [0])
+    o = gl.arange(0, 1024, L)  # here
+    gl.store(x + o, o.to(gl.float16))
+        """,
+        "Layout has 16 threads per warp, but the module specifies 32 threads per warp",
+    ),
+    "an error in a function of Triton's": (
+        """
+    M: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, 64, 16])
+    acc = gl.zeros([64, 64], gl.float32, M)
+    gl.store(x + gl.arange(0, 64, gl.SliceLayout(1, M)), gl.sum(acc, 1).to(gl.float16))  # here
+        """,
+        "Layout has 8 warps per CTA",
+    ),
+    "an error that ends the compiler": (
+        """
+    M: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
+    s = gl.allocate_shared_memory(gl.float16, [64, 64], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+    acc = warpgroup_mma(s, s, gl.zeros([64, 64], gl.float32, M))  # here
+    gl.store(x + gl.arange(0, 64, gl.SliceLayout(1, M)), gl.sum(acc, 1).to(gl.float16))
+        """,
+        "unexpected operand layout for NvidiaMmaEncodingAttr v3 (the compiler ended by SIGABRT)",
+    ),
+    "an assertion that names no line": (
+        """
+    L: gl.constexpr = gl.DistributedLinearLayout([[1]], [[2], [4], [8], [16], [32]], [[64], [64]], [], [256])
+    gl.store(x + gl.arange(0, 256, L), gl.full([256], 1.0, gl.float16, L))
+        """,
+        "(the compiler ended by SIGABRT)",
+    ),
+}
+"""By what happens: a kernel's lines, of which the one with ``# here`` is to blame, or else the kernel's first line; and
+what the finding says."""
+
 
 def run(file: Path, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     environ = {"TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(file.parent / "cache")} | environ
@@ -134,6 +184,22 @@ def test_a_barrier_whose_memory_may_be_something_else(
         line = next(i for i, text in enumerate(IN_GLUON.splitlines(), 1) if "last = " in text)
         assert f"program.py:{line}: PE 0, kernel waits: does not compile for sm_90" in result.output
         assert result.output.count("[compile]") == 1 and "invalidate it behind its last use" in result.output
+
+
+@pytest.mark.parametrize("what", LAYOUTS)
+def test_layouts_that_the_compiler_takes_badly(tmp_path: Path, compiling: Forker, target: str, what: str) -> None:
+    """It may print its errors, or abort; the run goes on, and the finding has the user's line."""
+    if target != "sm_90":
+        pytest.skip("the layouts are those of NVIDIA's GPUs")
+    body, message = LAYOUTS[what]
+    file = tmp_path / "program.py"
+    file.write_text(WITH_LAYOUTS.format(body=body))
+    result = checked(compiling, file, n_pes=1)
+    assert "ran to its end" in result.output and result.output.count("[compile]") == 1, result.output
+    lines = file.read_text().splitlines()
+    line = next((i for i, text in enumerate(lines, 1) if text.endswith("# here")), lines.index("def bad(x):") + 1)
+    assert f"program.py:{line}: PE 0, kernel bad: does not compile for sm_90" in result.output, result.output
+    assert message in result.output, result.output
 
 
 @pytest.mark.slow

@@ -62,7 +62,8 @@ def _of_kernel(lines: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
 
 @functools.cache
 def _is_machinery(file: str) -> bool:
-    return is_ours(file) or file.startswith(_MACHINERY) or is_standard_library(file)
+    # A dataclass's __init__, as of a layout, is in "<string>".
+    return file == "<string>" or is_ours(file) or file.startswith(_MACHINERY) or is_standard_library(file)
 
 
 def _shown(line: tuple[str, int] | None) -> str:

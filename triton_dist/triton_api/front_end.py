@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import triton
@@ -113,16 +114,31 @@ def line_of_kernel(kernel: Any) -> tuple[str, int]:
 
 
 def line_of_error(kernel: Any, error: Exception) -> tuple[str, int, str] | None:
-    """File, line and message of an error of the compilation of ``kernel``; None if it names no line of source."""
-    while isinstance(error, CompilationError) and isinstance(error.__cause__, CompilationError):
+    """File, line and message of an error of the compilation of ``kernel``; None if it names no line of source. The
+    message may be empty, as that of an assertion.
+
+    Of calls of functions it is the line of the innermost one that is not Triton's own.
+    """
+    places = []
+    while isinstance(error, CompilationError):
+        # The message without the quoted source.
+        message = str(error.error_message or ("" if error.__cause__ is None else error.__cause__))
+        if hasattr(error.node, "lineno") and (function := _function_of(kernel, error)):
+            file, first = line_of_kernel(function)
+            places.append((file, first + error.node.lineno - 1))
+        if not isinstance(error.__cause__, CompilationError):
+            break
         error = error.__cause__  # from the call to the error in the called function
-    if not isinstance(error, CompilationError) or not hasattr(error.node, "lineno"):
+    if not places:
         return None
+    users = [place for place in places if not place[0].startswith(_TRITON)]
+    return *(users or places)[-1], message
+
+
+_TRITON = str(Path(triton.__file__).parent)
+
+
+def _function_of(kernel: Any, error: CompilationError) -> Any:
+    """The function that an error is in; None if it is none that Triton knows."""
     functions = [kernel, *_triton_jit_function_registry.values()]
-    function = next((function for function in functions if function.src == error.src), None)
-    if function is None:
-        return None
-    file, first = line_of_kernel(function)
-    # The message without the quoted source.
-    message = str(error.error_message or error.__cause__ or str(error).splitlines()[-1])
-    return file, first + error.node.lineno - 1, message
+    return next((function for function in functions if function.src == error.src), None)
