@@ -125,8 +125,6 @@ _NEEDS_ITS_GPU = (
     "needs a GPU for each PE: a copy to a PE of the same GPU is a kernel, which would wait for the multiprocessors of"
     " the GEMM that waits for it"
 )
-
-
 _NEEDS_LAUNCHES_THAT_RETURN = (
     "needs launches that return before their kernels end, unlike those with CUDA_LAUNCH_BLOCKING=1: the GEMM waits for"
     " copies that PEs queue behind it"
