@@ -32,6 +32,7 @@ from operators_compiled import (
 )
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 import triton_dist
 from triton_dist import kernels
@@ -216,6 +217,38 @@ def check_tensors_without_data(world: Any) -> None:
             call()
     mode = FakeTensorMode()
     assert functional.all_gather_gemm(mode.from_tensor(x), mode.from_tensor(x.t())).shape == (2 * world.n_pes, 2)
+
+
+def check_flops_are_counted(world: Any) -> None:
+    """By ``FlopCounterMode``, forward and backward: those of this PE, three times as many as forward's with gradients
+    of both operands, and twice as many with those of one."""
+    n, k, columns = world.n_pes, 8, 16
+    of_one = 2 * 6 * n * k * columns  # of six rows a PE
+    a, b, c = torch.ones(2, 3, k), torch.ones(k, columns), torch.ones(columns, k)
+    wide = torch.ones(6 * n, columns)
+    calls: dict[str, tuple[Any, int]] = {
+        "all_gather_gemm": (lambda: functional.all_gather_gemm(a, b, gather_dim=1), of_one),
+        "and gathered": (lambda: functional.all_gather_gemm(a, b, return_gathered=True)[0], of_one),
+        "swiglu": (lambda: functional.all_gather_gemm(a, b, activation="swiglu"), of_one),
+        "gemm_reduce_scatter": (lambda: functional.gemm_reduce_scatter(wide, c), of_one),
+        "gemm_all_reduce": (lambda: functional.gemm_all_reduce(wide, c), of_one),
+        "gemm_all_scatter": (lambda: functional.gemm_all_scatter(wide, c), of_one),
+        "replicated_gemm": (lambda: functional.replicated_gemm(wide, c), of_one),
+        "norm_gemm": (lambda: functional.norm_gemm(wide, c), of_one),
+        "all_gather": (lambda: functional.all_gather(wide), 0),
+    }
+    for name, (call, expected) in calls.items():
+        with FlopCounterMode(display=False) as counted:
+            call()
+        assert counted.get_total_flops() == expected, (name, counted.get_flop_counts())
+    for of_both in (True, False):
+        leaf, weight, second = a.clone().requires_grad_(), b.clone(), c.clone()
+        weight.requires_grad_(of_both)
+        second.requires_grad_(of_both)
+        with FlopCounterMode(display=False) as counted:
+            hidden = functional.all_gather_gemm(leaf, weight, gather_dim=1)
+            functional.gemm_reduce_scatter(hidden, second, scatter_dim=1).sum().backward()
+        assert counted.get_total_flops() == (6 if of_both else 4) * of_one, counted.get_flop_counts()
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional import flops, group
 from triton_dist.kernels.functional.gemm_gradients import weight_grad
 from triton_dist.kernels.functional.layout import (
     by_rows_or_columns,
@@ -190,6 +190,9 @@ def _all_gather_gemm(
     return out
 
 
+_all_gather_gemm.register_flops(flops.of_result)
+
+
 @_all_gather_gemm.register_fake
 def _all_gather_gemm_fake(
     a: torch.Tensor,
@@ -264,6 +267,9 @@ def _all_gather_gemm_gathered(
     return out, gathered
 
 
+_all_gather_gemm_gathered.register_flops(flops.of_results)
+
+
 @_all_gather_gemm_gathered.register_fake
 def _all_gather_gemm_gathered_fake(
     a: torch.Tensor,
@@ -333,6 +339,9 @@ def _gemm_reduce_scatter(
         **_flat_residual("gemm_reduce_scatter", out, _options_of_rows(options, scatter_dim), scatter_dim),
     )
     return out
+
+
+_gemm_reduce_scatter.register_flops(flops.of_operand)
 
 
 @_gemm_reduce_scatter.register_fake
@@ -409,6 +418,9 @@ def _gemm_all_reduce(
     return out if here else out.copy_(result)
 
 
+_gemm_all_reduce.register_flops(flops.of_operand)
+
+
 @_gemm_all_reduce.register_fake
 def _gemm_all_reduce_fake(
     a: torch.Tensor,
@@ -455,6 +467,9 @@ _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gem
 def _replicated_gemm(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
     _check("replicated_gemm", a, b, (group_size, group_name))
     return (flat_rows(a) @ b).view(*a.shape[:-1], b.shape[1])
+
+
+_replicated_gemm.register_flops(flops.of_operand)
 
 
 @_replicated_gemm.register_fake
@@ -508,6 +523,9 @@ def _gemm_all_scatter(
         **_options_of_rows(options),
     )
     return out.copy_(staged)
+
+
+_gemm_all_scatter.register_flops(flops.of_operand)
 
 
 @_gemm_all_scatter.register_fake

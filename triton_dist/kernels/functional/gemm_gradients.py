@@ -22,6 +22,7 @@ import torch
 from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.flops import of_operand_twice
 from triton_dist.kernels.functional.layout import by_rows_or_columns, empty_like_rows, flat_rows
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, complete_gathered, gather_again, gathering
@@ -84,6 +85,7 @@ def _of_all_gather_gemm(
 
 
 _of_all_gather_gemm.register_fake(_fake("all_gather_gemm_gradients"))
+_of_all_gather_gemm.register_flops(of_operand_twice)
 
 
 # ---- of GEMM and reduce-scatter
@@ -104,6 +106,7 @@ def _of_gemm_reduce_scatter(
 
 
 _of_gemm_reduce_scatter.register_fake(_fake("gemm_reduce_scatter_gradients"))
+_of_gemm_reduce_scatter.register_flops(of_operand_twice)
 
 
 # ---- second derivatives: both gradients are linear in each of grad, a and b

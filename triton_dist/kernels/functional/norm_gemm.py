@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.functional.flops import of_operand
 from triton_dist.kernels.functional.layout import by_rows, by_rows_or_columns
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.epilogue import fold_of
@@ -27,6 +28,9 @@ def _norm_gemm(
     rows = by_rows(a.flatten(0, -2))
     done = norm_gemm(rows, by_rows_or_columns(b), norm_weight, eps=eps, activation=activation, bias=bias)
     return done.view(*a.shape[:-1], done.shape[-1])  # not -1: there may be no rows
+
+
+_norm_gemm.register_flops(of_operand)
 
 
 @_norm_gemm.register_fake

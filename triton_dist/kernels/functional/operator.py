@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from triton_dist import torch_api
 
@@ -109,6 +110,10 @@ class Operator:
         """``fake`` returns tensors like the operator's, without data, and raises what the operator would raise."""
         torch.library.register_fake(self.name, fake, lib=self._library)
         return fake
+
+    def register_flops(self, count: Callable[..., int]) -> None:
+        """``count`` is what ``FlopCounterMode`` counts, of shapes in place of tensors."""
+        register_flop_formula(getattr(_ops, self.opname))(count)
 
     def register_autograd(
         self, backward: Callable[..., Any], *, setup_context: Callable[[Any, tuple[Any, ...], Any], None] | None = None
