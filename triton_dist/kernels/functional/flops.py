@@ -1,6 +1,6 @@
-"""What PyTorch's ``FlopCounterMode`` counts of GEMMs that are operators: two operations for each product of this PE.
+"""What PyTorch's ``FlopCounterMode`` counts of GEMMs that are operators: two for each multiply-add of this PE.
 
-Formulas take the shapes of an operator's arguments, and of its results as ``out_shape``. Products of experts and of
+Formulas take the shapes of an operator's arguments, and of its results as ``out_shape``. Those of experts and of
 attention are not counted: how many there are is known on the GPU only.
 """
 
