@@ -1,7 +1,7 @@
 """What PyTorch's ``FlopCounterMode`` counts of GEMMs that are operators: two for each multiply-add of this PE.
 
-Formulas take the shapes of an operator's arguments, and of its results as ``out_shape``. Those of experts and of
-attention are not counted: how many there are is known on the GPU only.
+Formulas take the shapes of an operator's arguments, and of its results as ``out_shape``. What experts and attention
+multiply is not counted: how much that is, is known on the GPU only.
 """
 
 from __future__ import annotations
