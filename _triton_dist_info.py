@@ -7,6 +7,7 @@ package is asked of a process of its own, whose failure, even by a crash, is one
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
@@ -189,7 +190,8 @@ def collect() -> dict[str, Any]:
 def escape_output() -> None:
     """Print characters that the encoding of stdout lacks, as ASCII and Latin-1 do, as escapes: else they are errors."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        with contextlib.suppress(OSError):  # its descriptor has become another kind of file
+            sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def main(arguments: list[str] | None = None) -> int:
