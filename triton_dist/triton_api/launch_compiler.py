@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource, make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
+from triton.runtime.cache import triton_key
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 __all__ = [
@@ -107,6 +108,7 @@ class LaunchCompiler:
         self._binder = cache(
             lambda kernel: create_function_from_signature(kernel.signature, kernel.params, self._backend)
         )
+        triton_key()  # reads all of Triton, once in a process: not in each fork that compiles
 
     def prepare(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Callable[[], Any]]:
         """What tells this launch's binary from others of the kernel, and a function that compiles and returns it."""
