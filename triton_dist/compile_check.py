@@ -20,6 +20,7 @@ from triton_dist.testing.child import Ended, call_in_child
 from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
 from triton_dist.triton_api.launch_compiler import LaunchCompiler, before_launches, makes_compiled_functions
 from triton_dist.triton_api.mbarriers import forgotten_mbarriers
+from triton_dist.triton_api.printed_errors import first_error, last_words
 
 __all__ = ["DoesNotCompileError", "install"]
 
@@ -105,27 +106,15 @@ def _explained(kernel: Any, error: Exception) -> _Failure:
 
 def _failures_of(kernel: Any, ended: Ended) -> list[_Failure]:
     """Those that a fork has found, or its own end. Where they name no line, what MLIR has printed may name it."""
-    printed = _PRINTED.search(ended.errors)
-    place = (printed["file"], int(printed["line"])) if printed else line_of_kernel(kernel)
-    message = " ".join(printed["text"].splitlines()) if printed else ""
+    printed = first_error(ended.errors)
+    place = (printed.file, printed.line) if printed and printed.file else line_of_kernel(kernel)
+    message = " ".join(printed.text.splitlines()) if printed else ""
     if ended.status:
         cause = signal.Signals(-ended.status).name if ended.status < 0 else f"exit status {ended.status}"
-        said = message or next(filter(_SAYS_WHY, ended.errors.splitlines()), "it does not say why")
-        return [(*place, f"{said} (the compiler ended by {cause})")]
+        return [(*place, f"{message or last_words(ended.errors)} (the compiler ended by {cause})")]
     found = []
     for file, line, text in ended.value:
         if message and not (line and text):
             text = message
         found.append((file, line, text) if line else (*place, text))
     return found
-
-
-_PRINTED = re.compile(
-    r"""^(?:loc\((?:"[^"]*"\()?)?"?(?P<file>[^\s"()]+\.py)"?:(?P<line>\d+):\d+\)*: error: """
-    r"""(?P<text>.+(?:\n(?!\s|loc\(|LLVM ERROR|.*: (?:error|note|remark|warning): |.*Assertion).+)*)""",
-    re.MULTILINE,
-)
-"""An error of MLIR, of one line or several: ``file.py:8:27: error: text``, or ``loc("name"("file.py":8:27)): error:
-text``. Behind it are the line of source, which is indented, or another error."""
-
-_SAYS_WHY = re.compile("error|assertion", re.IGNORECASE).search

@@ -7,9 +7,17 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+import torch
+
 import triton_dist
 
-__all__ = ["run_checks"]
+__all__ = ["matrix", "run_checks"]
+
+
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    """Small integers of bfloat16 on the GPU, of which GEMMs and sums over PEs are exact."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
 
 
 def run_checks(

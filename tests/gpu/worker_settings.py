@@ -8,7 +8,6 @@ that waited for what cannot begin would hang. Then every PE prints where.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from functools import partial
 
 import pytest
 import torch
+from worker_checks import matrix, run_checks
 
 import triton_dist
 from triton_dist import World, kernels
@@ -26,18 +26,15 @@ from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 from triton_dist.nn import MoE
 
 HIDDEN, TOKENS = 2048, 512
-HANG_SECONDS = 60  # of one call
+HANG_SECONDS = 140  # of one check
 BLOCKING = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
 
-def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
-    """Small integers: products and sums of them are exact."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
+Calls = dict[str, tuple[Callable[[], torch.Tensor], torch.Tensor]]
 
 
-def gemms(world: World, rows: int) -> dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
-    """By name, calls with a result and what it should be, of so many rows on each PE."""
+def gemms(world: World, rows: int) -> Calls:
+    """By name, calls and what their results should be, of so many rows on each PE."""
     n, me = world.n_pes, world.pe
     whole, b = matrix(n * rows, 512, 1), [matrix(512, 512, 2 + pe) for pe in range(n)]
     own = slice(me * rows, (me + 1) * rows)
@@ -45,39 +42,35 @@ def gemms(world: World, rows: int) -> dict[str, Callable[[], tuple[torch.Tensor,
     columns = torch.cat([whole @ each for each in b], 1)
     scattered = triton_dist.zeros(n * rows, n * 512, dtype=torch.bfloat16)
     summed = triton_dist.zeros(n * rows, 512, dtype=torch.bfloat16)
-    calls: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]] = {}
+    calls: Calls = {}
     for name in ("auto", *GATHER):
         gather = partial(kernels.all_gather_gemm, whole[own], b[me], algorithm=name)
-        calls[f"all_gather_gemm, {name}"] = lambda gather=gather: (gather(), gathered)
+        calls[f"all_gather_gemm, {name}"] = gather, gathered
     for name in ("auto", *SCATTER):
         scatter = partial(kernels.gemm_all_scatter, whole, b[me], scattered, algorithm=name)
-        calls[f"gemm_all_scatter, {name}"] = lambda scatter=scatter: (scatter(), columns)
+        calls[f"gemm_all_scatter, {name}"] = scatter, columns
     for name in ("auto", *(name for name in REDUCE if name != "fused")):
         reduce = partial(kernels.gemm_all_reduce, whole, b[me], summed, algorithm=name)
         share = partial(kernels.gemm_reduce_scatter, whole, b[me], algorithm=name)
-        calls[f"gemm_all_reduce, {name}"] = lambda reduce=reduce: (reduce(), total)
-        calls[f"gemm_reduce_scatter, {name}"] = lambda share=share: (share(), total[own])
+        calls |= {f"gemm_all_reduce, {name}": (reduce, total), f"gemm_reduce_scatter, {name}": (share, total[own])}
     return calls
 
 
-def check_gemms(world: World) -> None:
+def gemms_of_every_algorithm(world: World) -> None:
     for rows in (40, 1000):
-        for name, call in gemms(world, rows).items():
-            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        for name, (call, expected) in gemms(world, rows).items():
             if BLOCKING and name == "all_gather_gemm, copy_engine":
                 with pytest.raises(ValueError, match="CUDA_LAUNCH_BLOCKING"):
                     call()
             elif name != "all_gather_gemm, push" or rows > 40:
                 for _ in range(2):  # the second one is prepared
-                    found, expected = call()
-                    assert torch.equal(found, expected), f"{name}, {rows} rows"
+                    assert torch.equal(call(), expected), f"{name}, {rows} rows"
 
 
-def check_collectives(world: World) -> None:
+def collectives(world: World) -> None:
     n = world.n_pes
     input = torch.full((1 << 20,), world.pe, dtype=torch.int32, device="cuda")
     for algorithm in ("low_latency", "push", "copy_engine"):
-        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         part = input[: 1 << 12] if algorithm == "low_latency" else input
         output = triton_dist.zeros(n, part.numel(), dtype=torch.int32)
         for _ in range(2):
@@ -85,9 +78,8 @@ def check_collectives(world: World) -> None:
         assert output.tolist()[-1][-1] == n - 1 and (output[:, 0] == torch.arange(n, device="cuda")).all()
 
 
-def check_training(world: World) -> None:
+def training(world: World) -> None:
     """Gradients whose operand is gathered beside a GEMM, and experts whose backward has kernels on two streams."""
-    faulthandler.dump_traceback_later(2 * HANG_SECONDS, exit=True)
     a, b = matrix(2048, HIDDEN, 1).requires_grad_(), matrix(HIDDEN, HIDDEN, 2).requires_grad_()
     layer = MoE(HIDDEN, 512, num_experts=8, top_k=2, max_tokens=TOKENS, device=world.device, dtype=torch.bfloat16)
     for _ in range(2):
@@ -98,22 +90,22 @@ def check_training(world: World) -> None:
     torch.testing.assert_close(a.grad[0].float(), expected, rtol=2e-2, atol=8)
 
 
-def check_graphs(world: World) -> None:
+def graphs(world: World) -> None:
     """Two graphs, replayed in another order than they were captured in."""
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") or torch.cuda.get_allocator_backend() == "cudaMallocAsync":
         return  # a tensor of a capture cannot be made, or has memory during replays only
     calls = gemms(world, 1000)
-    graphs = {}
+    captured = {}
     for name in ("all_gather_gemm, auto", "gemm_all_reduce, auto"):
-        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
-        calls[name]()
+        call, expected = calls[name]
+        call()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            found, expected = calls[name]()
-        graphs[name] = graph, found, expected
-    for name in sorted(graphs, reverse=True) * 2:
-        graph, found, expected = graphs[name]
+            found = call()
+        captured[name] = graph, found, expected
+    for name in sorted(captured, reverse=True) * 2:
+        graph, found, expected = captured[name]
         found.zero_()
         triton_dist.barrier_all()
         graph.replay()
@@ -126,11 +118,7 @@ def main() -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
     with triton_dist.init() as world:
         torch.cuda.set_device(world.device)
-        for check in (check_gemms, check_collectives, check_training, check_graphs):
-            check(world)
-            if world.pe == 0:
-                print("PASS", check.__name__.removeprefix("check_"), flush=True)
-        faulthandler.cancel_dump_traceback_later()
+        run_checks(world, (gemms_of_every_algorithm, collectives, training, graphs), seconds=HANG_SECONDS)
     return 0
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from worker_checks import matrix
 
 import triton_dist
 from triton_dist import World, kernels
@@ -22,12 +23,6 @@ from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
 STREAMS = 40
 HANG_SECONDS = 60  # of one operation on all streams
-
-
-def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
-    """Small integers: products and sums of them are exact."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
 
 
 def operations(world: World) -> dict[str, tuple[Callable[[], object], torch.Tensor]]:

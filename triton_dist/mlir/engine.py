@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_dist.triton_api import opt
+from triton_dist.triton_api import opt, printed_errors
 
 __all__ = ["IRError", "as_text", "file_name", "first_error", "run_passes", "verify"]
 
@@ -106,22 +106,15 @@ def as_text(module: Any) -> str:
     return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
 
 
-_ERROR = re.compile(
-    r'^(?:loc\(.*?"?(?P<place>[^"\s]+?)"?:(?P<at>\d+:\d+)\)+|(?P<place2>[^\s:]+):(?P<at2>\d+:\d+)|loc\(unknown\)): '
-    r"error: (?P<text>.*)",
-    re.MULTILINE,
-)
-
-
 def first_error(done: subprocess.CompletedProcess[str]) -> str:
     """What MLIR said first against the module; files by their names, since the module lay in a temporary folder."""
-    if found := _ERROR.search(done.stderr):
-        place, at = found["place"] or found["place2"], found["at"] or found["at2"]
-        return f"{Path(place).name}:{at}: {found['text']}" if place else found["text"]
+    if error := printed_errors.first_error(done.stderr):
+        text = error.text.split("\n")[0]
+        return f"{Path(error.file).name}:{error.line}:{error.column}: {text}" if error.file else text
     if found := re.search(r"^ptxas \w+ +: (?P<text>.*)", done.stderr, re.MULTILINE):
         return f"ptxas: {found['text']}"
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
     if done.returncode < 0:
-        said = next((line for line in lines if "Assertion" in line or "LLVM ERROR" in line), lines[0] if lines else "")
+        said = printed_errors.last_words(done.stderr)
         return f"the compiler ended by signal {-done.returncode} on this module: {said}"
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
     return lines[-1] if lines else f"the compiler ended with status {done.returncode} and no message"

@@ -12,7 +12,6 @@ __all__ = ["parse_command", "script_parser"]
 
 def script_parser(prog: str, description: str) -> argparse.ArgumentParser:
     """The parser of such a command, to which it adds its own options."""
-    escape_output()
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
@@ -26,6 +25,7 @@ def script_parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 def parse_command(parser: argparse.ArgumentParser, arguments: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the arguments of the script. A mistake ends the process, with a line that says which."""
+    escape_output()
     options, rest = parser.parse_known_args(arguments)
     if options.pes < 1:
         parser.error(f"--pes {options.pes}: at least one is needed")

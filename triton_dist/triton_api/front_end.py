@@ -122,7 +122,7 @@ def line_of_error(kernel: Any, error: Exception) -> tuple[str, int, str] | None:
     places = []
     while isinstance(error, CompilationError):
         # The message without the quoted source.
-        message = str(error.error_message or ("" if error.__cause__ is None else error.__cause__))
+        message = str(error.error_message or error.__cause__ or str(error).splitlines()[-1])
         if hasattr(error.node, "lineno") and (function := _function_of(kernel, error)):
             file, first = line_of_kernel(function)
             places.append((file, first + error.node.lineno - 1))
