@@ -33,7 +33,7 @@ class LayerShape(NamedTuple):
 LAYERS = tuple(
     LayerShape(f"layer, {model}", tokens, *sizes)
     for model, sizes in (("Qwen3-30B-A3B", (2048, 768, 128, 8)), ("DeepSeek-V3", (7168, 2048, 256, 8)))
-    for tokens in (64, 512, 2048, 8192)
+    for tokens in (64, 512, 2048, 4096, 8192)
 )
 TINY_LAYER = LayerShape("tiny", 6, 64, 32, 8, 2)
 
@@ -79,12 +79,11 @@ def measure_layer(bench: Bench, shape: LayerShape) -> None:
     layer = Layer(shape, bench.world)
     contenders: dict[str, Contender] = {
         "ours, fused": ours_layer(layer, algorithm="fused"),
-        "ours, fused, 40 SMs move rows": ours_layer(layer, algorithm="fused", num_sms=40),
         "ours, fused_hopper": ours_layer(layer, algorithm="fused_hopper"),
-        "ours, fused_hopper, 32 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=32),
         "ours, fused_hopper, 40 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=40),
         "ours, separate, rounds, 24 SMs": ours_layer(layer, algorithm="separate", num_sms=24),
         "ours, tokens, 24 SMs": ours_layer(layer, algorithm="tokens", num_sms=24),
+        "ours, tokens, 64 SMs": ours_layer(layer, algorithm="tokens", num_sms=64),
         "ours, separate": ours_layer(layer, algorithm="separate"),
         "NCCL, our grouped GEMM": layer.by_nccl(),
     }

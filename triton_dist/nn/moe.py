@@ -56,8 +56,7 @@ class MoE(nn.Module):
         num_sms: for thousands of tokens, how many SMs send and receive them; see
             :func:`~triton_dist.kernels.moe.dispatch`. With ``tensor`` how many SMs do while the others multiply; see
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
-        algorithm: ``auto``, ``separate``, ``fused`` or ``fused_hopper``, of calls without gradients; see
-            :func:`~triton_dist.kernels.moe.moe_layer`.
+        algorithm: as of :func:`~triton_dist.kernels.moe.moe_layer`.
         group: the PEs that share the experts, as of :mod:`triton_dist.kernels.functional`.
         tp_group: with ``expert``: the PEs that share each expert of a PE, of which each has a slice of intermediate / n
             columns, so that experts are spread over ``group`` and sliced over ``tp_group``. With it the module is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from harness import launches
@@ -12,6 +13,7 @@ from moe_whole import Layer, close
 
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.grouped_gemm import run_grouped
+from triton_dist.kernels.moe import layer_steps
 
 Case = tuple[list[int], str, int, tuple[int, ...]]
 """Tokens of each PE, how they are routed, experts of a PE, and how many programs move rows, launch after launch."""
@@ -46,6 +48,23 @@ def check_hopper_layers_of_many_tokens(world: Any) -> None:
         ([5, 40, 1], "some", 9, (2,)),
     )
     verify(world, ([150, 0, 137], "any", 2, (1, 3)), ([150, 150, 1], "even", 2, (2,)), max_tokens=150)
+
+
+def check_hopper_layers_what_auto_takes(world: Any) -> None:
+    """With a number of SMs tokens cross once by TMA, if rows are long enough for it; but many that are wide do not."""
+    given: dict[str, Any] = {"dtype": torch.float16, "inner": 8, "top_k": 2}
+    with patch.object(layer_steps, "_FUSED_FROM", 40), patch.object(layer_steps, "_FUSED_COLUMNS", 1024):
+        for hidden, most, taken in (
+            (512, 39, "tokens"), (512, 40, "tokens"), (1024, 39, "tokens"), (1024, 40, "fused_hopper"),
+            (48, 39, "separate"), (48, 40, "fused_hopper"),
+        ):  # fmt: skip
+            layer = Layer(world, [5, 0, 3], routing="some", hidden=hidden, max_tokens=most, **given)
+            with launches() as launched:
+                found = layer("auto", num_sms=1)
+            with launches() as expected:
+                same = layer(taken, num_sms=1)
+            assert [launch.kernel for launch in launched] == [launch.kernel for launch in expected], (hidden, most)
+            assert torch.equal(found, same)
 
 
 def check_hopper_grouped_gemm_with_scales_of_blocks(world: Any) -> None:

@@ -12,7 +12,7 @@ from harness import raises
 
 from triton_dist.kernels import Communicator, moe
 from triton_dist.kernels.moe import functional
-from triton_dist.kernels.moe.layer_steps import choose
+from triton_dist.kernels.moe.layer_steps import Steps, choose
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
@@ -251,9 +251,17 @@ def check_moe_gradients_of_every_path(world: Any) -> None:
 
 
 def check_moe_what_auto_takes(world: Any) -> None:
-    """From thousands of tokens on two kernels, if a number of SMs is asked for; the results are the same."""
-    assert [choose(tokens, 128, 24) for tokens in (64, 2048, 4096, 8192)] == ["separate"] * 2 + ["fused_hopper"] * 2
-    assert choose(8192, 128, 0) == choose(8192, 512, 24) == "separate"
+    """If a number of SMs is asked for: tokens once to each PE where TMA moves them, and from thousands of tokens on two
+    kernels, of wide ones or where it does not; the results are the same."""
+
+    def chosen(columns: int, by_tma: bool, num_experts: int = 128, num_sms: int = 24) -> list[str]:
+        steps = [Steps(num_experts, most, None, num_sms, "expert", "auto") for most in (64, 4095, 4096, 8192)]
+        return [choose(of, columns, by_tma=by_tma, hosts=1) for of in steps]
+
+    assert chosen(2048, True) == chosen(2048, True, 512) == chosen(7168, True, 512) == ["tokens"] * 4
+    assert chosen(7168, True) == ["tokens"] * 2 + ["fused_hopper"] * 2
+    assert chosen(2048, False) == chosen(7168, False) == ["separate"] * 2 + ["fused_hopper"] * 2
+    assert chosen(7168, False, 512) == chosen(7168, True, num_sms=0) == ["separate"] * 4
     experts = 2 * world.n_pes
     x, ids, weights = (tensor[world.pe] for tensor in routed(world, 5, experts, 2, 1))
     matrices = whole(2, 12, 8, seed=8) / 4, whole(2, 8, 6, seed=9) / 4

@@ -160,7 +160,8 @@ def check_what_auto_takes(world: Any) -> None:
     expected = moe.moe_layer(*given, **options, algorithm="separate")
     most, layer_steps._FUSED_FROM = layer_steps._FUSED_FROM, 5
     try:
-        assert layer_steps.choose(5, 2 * world.n_pes, 1) == "fused_hopper"
+        steps = layer_steps.Steps(2 * world.n_pes, 5, None, 1, "expert", "auto")
+        assert [layer_steps.choose(steps, 8, by_tma=False, hosts=n) for n in (1, 2)] == ["fused_hopper", "separate"]
         same(moe.moe_layer(*given, **options, num_sms=1), expected)
     finally:
         layer_steps._FUSED_FROM = most

@@ -69,8 +69,10 @@ def moe_layer(
             GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms`` programs move rows
             while the others multiply. Sums and roundings are those of ``separate``. ``fused_hopper``: the same with the
             warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are recorded, both
-            are ``separate``. ``auto`` is ``fused_hopper`` if ``num_sms`` is given, max_tokens is 4096 or more, and
-            there are up to 256 experts, else ``separate``.
+            are ``separate``. ``auto`` is ``separate`` without ``num_sms``, and where
+            gradients are recorded. With ``num_sms`` it is ``fused_hopper`` if ``max_tokens`` is 4096 or more, hidden
+            too, and there are up to 256 experts; else ``tokens`` where TMA moves tokens, as :func:`~triton_dist.kernels
+            .moe.dispatch_tokens` says; else, as if hidden were 4096, ``fused_hopper``, or ``separate``.
         group: as of :mod:`triton_dist.kernels.functional`: the PEs that share the experts.
         tp_group: for ``expert``: the PEs that share each expert of a PE, each with a slice: w13 is
             [L, 2 * intermediate / n, hidden], of which w1 and w3 have the same rows of the whole ones, and w2

@@ -24,7 +24,7 @@ from triton_dist.kernels.moe.gathered_routing import gather_routing
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
-from triton_dist.kernels.moe.tokens import combine_tokens, dispatch_tokens
+from triton_dist.kernels.moe.tokens import combine_tokens, dispatch_tokens, moved_by_tma
 from triton_dist.kernels.moe.tokens_by_expert import group_by_expert, sum_over_experts
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
 
@@ -33,6 +33,8 @@ __all__ = ["Steps", "choose", "differentiable_steps", "steps_of"]
 _FUSED_FROM = 4096
 """Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
 _FUSED_EXPERTS = 256
+_FUSED_COLUMNS = 4096
+"""Of a token, from which on two kernels are not slower than tokens that TMA moves once to each PE."""
 
 
 class Steps(NamedTuple):
@@ -53,11 +55,21 @@ class Steps(NamedTuple):
         return dict(zip(("num_experts", "max_tokens", "capacity", "num_sms"), self, strict=False))
 
 
-def choose(max_tokens: int, num_experts: int, num_sms: int) -> str:
-    """What ``auto`` takes, from measurements (docs/decisions/0085); the same on all PEs. Where the kernels of Hopper
-    GPUs do not take the operands, ``fused_hopper`` is ``fused``."""
-    fused = num_sms > 0 and max_tokens >= _FUSED_FROM and num_experts <= _FUSED_EXPERTS
-    return "fused_hopper" if fused else "separate"
+def choose(steps: Steps, columns: int, *, by_tma: bool, hosts: int) -> str:
+    """What ``auto`` takes, from measurements (docs/decisions/0085, 0136); the same on all PEs. Where the kernels of
+    Hopper GPUs do not take the operands, ``fused_hopper`` is ``fused``.
+
+    Args:
+        columns: of a token.
+        by_tma: whether TMA moves tokens that cross once.
+        hosts: of the group. Two kernels load and store at all peers.
+    """
+    if not steps.num_sms:
+        return "separate"
+    many = steps.max_tokens >= _FUSED_FROM and steps.num_experts <= _FUSED_EXPERTS
+    if many and hosts == 1 and (columns >= _FUSED_COLUMNS or not by_tma):
+        return "fused_hopper"
+    return "tokens" if by_tma else "separate"
 
 
 def steps_of(
@@ -79,7 +91,7 @@ def steps_of(
         gate_up = all_gather_grouped_gemm(contiguous(x), up, routing, num_sms=steps.num_sms)
         hidden = swiglu_of_rows(gate_up, routing.offsets)
         return grouped_gemm_reduce_scatter(hidden, down, routing, num_sms=steps.num_sms)
-    algorithm = _algorithm(steps, group)
+    algorithm = _algorithm(steps, x, ids.shape[1], group)
     if algorithm.startswith("fused"):
         routing = gather_routing(ids, weights, **gathered)
         how: dict[str, Any] = {"num_sms": steps.num_sms}
@@ -102,12 +114,12 @@ def steps_of(
     return combine(experts(received.x, received.offsets, received.counts), received)
 
 
-def _algorithm(steps: Steps, group: Any) -> str:
+def _algorithm(steps: Steps, x: torch.Tensor, top_k: int, group: Any) -> str:
     if steps.algorithm != "auto":
         return steps.algorithm
-    chosen = choose(steps.max_tokens, steps.num_experts, steps.num_sms)
-    # Two kernels load and store at all peers.
-    return "separate" if chosen == "fused_hopper" and communicator_of(group).grid.hosts > 1 else chosen
+    comm = communicator_of(group)
+    by_tma = moved_by_tma(comm, x, top_k, steps.max_tokens, steps.num_sms)
+    return choose(steps, x.shape[1], by_tma=by_tma, hosts=comm.grid.hosts)
 
 
 def differentiable_steps(

@@ -53,6 +53,7 @@ __all__ = [
     "dispatch_tokens",
     "make_slots",
     "make_slots_of_sums",
+    "moved_by_tma",
     "plan_of",
     "run",
     "run_again",
@@ -219,6 +220,12 @@ def plan_of(
     if not num_sms or hosts > 1 or n_pes * max_tokens > MOST_ROWS:
         return None
     return tokens_plan_of(n_pes, top_k, x.shape[1] * x.element_size())
+
+
+def moved_by_tma(comm: Communicator, x: torch.Tensor, top_k: int, max_tokens: int, num_sms: int) -> bool:
+    """Whether TMA moves tokens like those of ``x`` both ways; the same on all PEs."""
+    there = plan_of(comm.n_pes, comm.grid.hosts, x, top_k, max_tokens, num_sms)
+    return there is not None and sums_plan_of(comm.n_pes, x.shape[1] * x.element_size()) is not None
 
 
 def _result_of(
