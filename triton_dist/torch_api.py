@@ -27,10 +27,13 @@ __all__ = [
     "default_store",
     "device_indices",
     "forward_mode",
+    "has_modes",
     "have_tangent",
     "is_mesh",
     "is_process_group",
     "is_profiled",
+    "is_traced",
+    "is_transformed",
     "is_wrapper",
     "leave_out_of_ddp",
     "left_out_of_graphs",
@@ -186,6 +189,22 @@ def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..
 is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 """Whether a profiler of PyTorch (``torch.profiler``, ``emit_nvtx``) records what this thread does. Python calls it
 without a frame of its own."""
+
+
+_TRACING = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")]
+
+
+has_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+is_transformed: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
+"""Something true if modes of PyTorch's dispatcher, or a transform of ``torch.func``, are on in this thread. Python
+calls both without a frame of their own."""
+
+
+def is_traced() -> bool:
+    """Whether something other than torch.compile traces or transforms what this thread does: ``make_fx``, fake tensors,
+    or ``torch.func``. In the function of an operator nothing does. (``torch.jit.trace`` is not seen.) To be asked where
+    :func:`has_modes` or :func:`is_transformed` says that something is on."""
+    return bool(is_transformed()) or any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
 
 
 def operators_are_unobserved() -> bool:

@@ -33,6 +33,10 @@ CALLS = {
     " torch.ones(2, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
     "gradients": "torch.ops.triton_dist.all_gather_gemm_gradients(torch.ones(8, 2), torch.ones(2, 4 + world.pe // 3),"
     " torch.ones(4 + world.pe // 3, 2), 0, *kernels.functional.resolve(group))",
+    # Whose shapes are alike, as kernels see them.
+    "gather_dim": "kernels.functional.all_gather(torch.ones(2, 2), world.pe // 3, group=group)",
+    "scatter_dim": "kernels.functional.gemm_reduce_scatter(torch.ones(4, 4, 2), torch.ones(2, 4), 'sum',"
+    " world.pe // 3, group=group)",
     "bias": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), bias=(torch.ones(4), None)[world.pe // 3],"
     " group=group)",
     "residual": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4),"
@@ -73,7 +77,19 @@ CALLS = {
 }
 
 
-QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection", "scales of rows", "part", "tokens")
+QUICK = (
+    "shape",
+    "empty",
+    "dtype",
+    "function",
+    "gemm",
+    "gather_dim",
+    "shard",
+    "projection",
+    "scales of rows",
+    "part",
+    "tokens",
+)
 """Of the rest the arguments are compared as these are."""
 
 
@@ -106,6 +122,8 @@ with triton_dist.init() as world:
         "shape": ("(8)", "(9,)"),
         "empty": ("(0,)", "(8,)"),
         "scale": ("1.0", "2.0"),
+        "gather_dim": ("all_gather((2, 2)", "gather_dim 1"),
+        "scatter_dim": ("gemm_reduce_scatter((16, 2)", "scatter_dim 1"),
         "dtype": ("torch.bfloat16", "torch.float32"),
         "shard": ("rows=7: of these PE",),
         "scattered rows": ("gemm_reduce_scatter((7, 2)", "gemm_reduce_scatter((8, 2)"),

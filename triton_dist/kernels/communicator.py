@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -124,6 +125,8 @@ class Communicator(NotCopied):
         self.tables = agreed_tables(self.n_pes, agrees) if self._on_gpu else (empty, empty)
         """Measured times, of this host and of the package, by which algorithms are chosen; the same on all members."""
         self._compares_every_call = world.compares_every_call
+        self.described: tuple[str, ...] = ()
+        """What is compared of a call beside what its function compares; see :meth:`describing`."""
         self._made = 0
         self._last: list[tuple[Any, ...]] = [()] * _REMEMBERED
         self._equal: dict[tuple[Any, ...], None] = {}
@@ -285,6 +288,16 @@ class Communicator(NotCopied):
         """The handle of the current stream, on which the call that began last works."""
         return self._handle if self._depth == 1 else self.current_stream()
 
+    @contextmanager
+    def describing(self, *what: str) -> Iterator[None]:
+        """Calls made inside are compared by this, too: by what a caller has made of its arguments, where the members'
+        may look alike and be others, as tensors whose dimensions were moved."""
+        self.described = what
+        try:
+            yield
+        finally:
+            self.described = ()
+
     def compare(self, *call: Any) -> None:
         """Check that all members make this call: a function's name, shapes, dtypes and what else must be equal.
 
@@ -297,6 +310,8 @@ class Communicator(NotCopied):
         self._made += 1
         if self.n_pes == 1:
             return
+        if self.described:
+            call = (*call, *self.described)
         if self._compares_every_call:
             self.world.compare_call(self._hosts, self._made, _text(call), self._call_made)
             return

@@ -16,7 +16,15 @@ from torch.profiler import record_function
 
 from triton_dist.kernels.native import NativeCalls
 from triton_dist.process_state import of_process
-from triton_dist.torch_api import is_profiled, is_wrapper, left_out_of_graphs, without_memory
+from triton_dist.torch_api import (
+    has_modes,
+    is_profiled,
+    is_traced,
+    is_transformed,
+    is_wrapper,
+    left_out_of_graphs,
+    without_memory,
+)
 
 __all__ = [
     *("differentiable", "for_inference", "made_again", "outside_of_graphs", "recorded", "records_gradients"),
@@ -43,10 +51,11 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
             compiling, opened = torch.compiler.is_compiling(), None
-            if not compiling and is_profiled() and not records_gradients(a, b, out, *options.values()):
+            traced = compiling or ((has_modes() or is_transformed()) and is_traced())
+            if not traced and is_profiled() and not records_gradients(a, b, out, *options.values()):
                 opened = _open(range_name)  # else the operator has a range
             try:
-                if not compiling and native.call is not None:
+                if not traced and native.call is not None:
                     result = native.call(name, (a, b, out), options)
                     if result is not None:
                         return result
@@ -55,9 +64,11 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                     if not compiling:
                         message = f"{plain.__name__}: pattern= is now algorithm="
                         warnings.warn(message, DeprecationWarning, stacklevel=2)
-                if compiling and out is not None:
-                    return outside(a, b, out, **options)
-                if not compiling:
+                if traced and out is not None:
+                    if compiling:
+                        return outside(a, b, out, **options)
+                    raise ValueError(refusal)
+                if not traced:
                     if _are_plain((a, b, out, *options.values())):
                         result = plain(a, b, out, **options)
                         if native.offered is not None:
@@ -100,6 +111,8 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             if torch.compiler.is_compiling():
                 result = outside(*args, **kwargs)
                 return result
+            if (has_modes() or is_transformed()) and is_traced():
+                raise ValueError(refusal)
             opened = _open(range_name) if is_profiled() else None
             try:
                 if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
@@ -132,7 +145,7 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or ((has_modes() or is_transformed()) and is_traced()):
                 return operator(*args, **kwargs)
             result: _R
             opened = _open(range_name) if is_profiled() else None
@@ -163,19 +176,21 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
     """Have a function be left out of compiled graphs; the error of ``fullgraph=True`` says what to do ``instead``."""
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
-        range_name = _range_name(plain)
+        range_name, refusal = _range_name(plain), f"{plain.__name__}: torch.compile cannot trace it: {instead}"
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if torch.compiler.is_compiling():
                 result: _R = outside(*args, **kwargs)
                 return result
+            if (has_modes() or is_transformed()) and is_traced():
+                raise ValueError(refusal)
             if is_profiled():
                 with record_function(range_name):
                     return plain(*args, **kwargs)
             return plain(*args, **kwargs)
 
-        outside = left_out_of_graphs(plain, f"{plain.__name__}: torch.compile cannot trace it: {instead}")
+        outside = left_out_of_graphs(plain, refusal)
         return function
 
     return decorate
@@ -193,10 +208,16 @@ def made_again(
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         name, native = plain.__name__, of_process(NativeCalls)
         native.functions.add(name)
+        refusal = (
+            f"{name}: it cannot be traced (by make_fx, with fake tensors, by torch.func): use what"
+            " triton_dist.kernels.moe.functional has of it, or call it outside of the trace"
+        )
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             result: _R
+            if (has_modes() or is_transformed()) and is_traced():
+                raise ValueError(refusal)
             if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
                 return result
             native.offered = None  # what another function has left, as one that calls this one's parts

@@ -436,7 +436,8 @@ class Prepared:
             works = [work for work, _, others in parts for work in (work, *(other for other, _ in others))]
             launches = [work for work in works if type(work) is triton_api.PreparedLaunch]
             again, is_plain, takes = None, False, 0
-        learnable = Learnable(self._communicator, parts, compared, named, len(also)) if is_learnable else None
+        told = (*compared, *self._communicator.described)  # C++ compares no more than it is given here
+        learnable = Learnable(self._communicator, parts, told, named, len(also)) if is_learnable else None
         plan = _Plan(
             again, is_plain, takes, len(also), compared, workspace, {}, named, details, parts, launches, fixed,
             learnable, new, conditions,

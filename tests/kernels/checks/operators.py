@@ -30,6 +30,12 @@ from operators_compiled import (
     check_norms_and_decode_compiled,
     check_opcheck,
 )
+from operators_traced import (
+    check_autocast_changes_no_operator,
+    check_mistakes_while_traced,
+    check_results_change_in_place,
+    check_traced_by_make_fx,
+)
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["as_autocast"]
+__all__ = ["as_autocast", "multiplied"]
 
 
 def as_autocast(tensor: torch.Tensor) -> torch.Tensor:
@@ -13,3 +13,12 @@ def as_autocast(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
         return tensor
     return tensor.to(torch.get_autocast_dtype(kind))
+
+
+def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a @ b`` of their own dtype, whether autocast is on or not, as operators say of their results."""
+    kind = a.device.type
+    if not torch.is_autocast_enabled(kind):
+        return a @ b
+    with torch.autocast(kind, enabled=False):
+        return a @ b

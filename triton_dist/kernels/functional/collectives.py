@@ -22,10 +22,12 @@ from triton_dist.kernels.collectives import reduce_scatter as scattering
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import (
+    along,
     check_dim,
     check_own_share,
     check_rows_of_all,
     check_share,
+    empty_along,
     rows_first,
     workspace,
 )
@@ -97,12 +99,14 @@ def _all_gather(
         if out.numel():
             staged = workspace(comm, "all_gather", into.shape, into.dtype)
             part = each * (out.numel() // rows)
-            gathering.all_gather_parts(staged, source, part, algorithm=algorithm, group=comm)
+            with along(comm, "gather_dim", gather_dim):
+                gathering.all_gather_parts(staged, source, part, algorithm=algorithm, group=comm)
             into.copy_(staged)
         return out
 
     def run(to: torch.Tensor) -> None:
-        gathering.all_gather(to, source, algorithm=algorithm, group=comm)
+        with along(comm, "gather_dim", gather_dim):
+            gathering.all_gather(to, source, algorithm=algorithm, group=comm)
 
     _into(comm, "all_gather", algorithm, source.numel() * source.element_size(), into, run)
     return out
@@ -120,10 +124,8 @@ def _all_gather_fake(
 ) -> torch.Tensor:
     group.check("all_gather", group_size, group_name)
     check_dim("all_gather", "gather_dim", gather_dim, input.dim())
-    shape = [size for i, size in enumerate(input.shape) if i != gather_dim]
     check_rows_of_all("all_gather", rows)
-    first = group_size * input.shape[gather_dim] if rows is None else rows
-    return input.new_empty([first, *shape]).movedim(0, gather_dim)
+    return empty_along(input, gather_dim, group_size * input.shape[gather_dim] if rows is None else rows)
 
 
 def _all_gather_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -164,13 +166,15 @@ def _reduce_scatter(
     if rows is not None and size % group_size:
         if input.numel():
             part, source = each * (input.numel() // size), rows_first(input, scatter_dim)
-            scattering.reduce_scatter_parts(
-                out.movedim(scatter_dim, 0), source, part, reduce_op, algorithm=algorithm, group=comm
-            )
+            with along(comm, "scatter_dim", scatter_dim):
+                scattering.reduce_scatter_parts(
+                    out.movedim(scatter_dim, 0), source, part, reduce_op, algorithm=algorithm, group=comm
+                )
         return out
-    scattering.reduce_scatter(
-        out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm
-    )
+    with along(comm, "scatter_dim", scatter_dim):
+        scattering.reduce_scatter(
+            out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm
+        )
     return out
 
 
@@ -187,11 +191,10 @@ def _reduce_scatter_fake(
     group.check("reduce_scatter", group_size, group_name)
     check_op("reduce_scatter", reduce_op, input.dtype)
     check_dim("reduce_scatter", "scatter_dim", scatter_dim, input.dim())
-    shape = [size for i, size in enumerate(input.shape) if i != scatter_dim]
     if rows is None:
         check_share("reduce_scatter", f"dimension {scatter_dim} of input", input.shape[scatter_dim], group_size)
         rows = input.shape[scatter_dim] // group_size
-    return input.new_empty([rows, *shape]).movedim(0, scatter_dim)
+    return empty_along(input, scatter_dim, rows)
 
 
 def _reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

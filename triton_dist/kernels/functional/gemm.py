@@ -18,14 +18,16 @@ from typing import Any
 import torch
 
 from triton_dist.kernels.functional import flops, group
+from triton_dist.kernels.functional.autocast import multiplied
 from triton_dist.kernels.functional.gemm_gradients import weight_grad
 from triton_dist.kernels.functional.layout import (
+    along,
     by_rows_or_columns,
     check_dim,
     check_own_share,
     check_rows_of_all,
     check_share,
-    empty_like_rows,
+    empty_along,
     flat_rows,
     workspace,
 )
@@ -179,14 +181,15 @@ def _all_gather_gemm(
     out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
     comm = group.checked("all_gather_gemm", group_name)
     options, rows = _and_rows(options, 7)
-    all_gather_gemm(
-        flat_rows(a, gather_dim),
-        by_rows_or_columns(b),
-        out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
-        group=comm,
-        **_shards(a, gather_dim, rows, group_size),
-        **_options_of_rows(options, gather_dim),
-    )
+    with along(comm, "gather_dim", gather_dim):
+        all_gather_gemm(
+            flat_rows(a, gather_dim),
+            by_rows_or_columns(b),
+            out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
+            group=comm,
+            **_shards(a, gather_dim, rows, group_size),
+            **_options_of_rows(options, gather_dim),
+        )
     return out
 
 
@@ -208,7 +211,7 @@ def _all_gather_gemm_fake(
     check_rows_of_all("all_gather_gemm", rows)
     first = group_size * a.shape[gather_dim] if rows is None else rows
     columns = _columns("all_gather_gemm", b, options)
-    return empty_like_rows(a, gather_dim, first, columns, _dtype(a, *options))
+    return empty_along(a, gather_dim, first, columns, _dtype(a, *options))
 
 
 def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -254,14 +257,15 @@ def _all_gather_gemm_gathered(
     options, rows = _and_rows(options, 7)
     shards, flat = _shards(a, gather_dim, rows, group_size), flat_rows(a, gather_dim)
     named = _options_of_rows(options, gather_dim)
-    all_gather_gemm(
-        flat,
-        by_rows_or_columns(b),
-        out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
-        group=comm,
-        **shards,
-        **named | {"algorithm": gathering(comm, named.get("algorithm", "auto"))},
-    )
+    with along(comm, "gather_dim", gather_dim):
+        all_gather_gemm(
+            flat,
+            by_rows_or_columns(b),
+            out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
+            group=comm,
+            **shards,
+            **named | {"algorithm": gathering(comm, named.get("algorithm", "auto"))},
+        )
     each = shards.get("shard", flat.shape[0])
     copy_gathered(comm, gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), flat, each)
     return out, gathered
@@ -281,7 +285,7 @@ def _all_gather_gemm_gathered_fake(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = gather_dim, group_size, group_name
     out: torch.Tensor = _all_gather_gemm_fake(a, b, *where, *options)
-    return out, empty_like_rows(a, gather_dim, out.shape[gather_dim], a.shape[-1])
+    return out, empty_along(a, gather_dim, out.shape[gather_dim])
 
 
 def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -330,14 +334,15 @@ def _gemm_reduce_scatter(
         what = f"dimension {scatter_dim} of a"
         each = check_own_share(comm, "gemm_reduce_scatter", what, a.shape[scatter_dim], rows)
         shards["shard"] = _shard(each, a, scatter_dim)
-    gemm_reduce_scatter(
-        flat_rows(a, scatter_dim),
-        by_rows_or_columns(b),
-        out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
-        group=comm,
-        **shards,
-        **_flat_residual("gemm_reduce_scatter", out, _options_of_rows(options, scatter_dim), scatter_dim),
-    )
+    with along(comm, "scatter_dim", scatter_dim):
+        gemm_reduce_scatter(
+            flat_rows(a, scatter_dim),
+            by_rows_or_columns(b),
+            out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
+            group=comm,
+            **shards,
+            **_flat_residual("gemm_reduce_scatter", out, _options_of_rows(options, scatter_dim), scatter_dim),
+        )
     return out
 
 
@@ -363,7 +368,7 @@ def _gemm_reduce_scatter_fake(
         check_share("gemm_reduce_scatter", f"dimension {scatter_dim} of a", a.shape[scatter_dim], group_size)
         rows = a.shape[scatter_dim] // group_size
     columns = _columns("gemm_reduce_scatter", b, options, reduces=True)
-    return empty_like_rows(a, scatter_dim, rows, columns, _dtype(a, *options))
+    return empty_along(a, scatter_dim, rows, columns, _dtype(a, *options))
 
 
 def _gemm_reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -449,7 +454,7 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     if ctx.reduce_grad:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
-    grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
+    grad_a = multiplied(grad, b.t()) if ctx.needs_input_grad[0] else None
     grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
@@ -466,7 +471,9 @@ _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gem
 )
 def _replicated_gemm(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
     _check("replicated_gemm", a, b, (group_size, group_name))
-    return (flat_rows(a) @ b).view(*a.shape[:-1], b.shape[1])
+    out = a.new_empty([*a.shape[:-1], b.shape[1]])  # no view, which autograd would not let callers change in place
+    torch.mm(flat_rows(a), b, out=out.view(-1, b.shape[1]) if out.numel() else out.flatten(0, -2))
+    return out
 
 
 _replicated_gemm.register_flops(flops.of_operand)
@@ -551,7 +558,7 @@ def _gemm_all_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> N
 def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
-    grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
+    grad_a = multiplied(grad, b.t()) if ctx.needs_input_grad[0] else None
     grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
 

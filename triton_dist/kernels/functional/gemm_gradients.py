@@ -22,8 +22,9 @@ import torch
 from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.autocast import multiplied
 from triton_dist.kernels.functional.flops import of_operand_twice
-from triton_dist.kernels.functional.layout import by_rows_or_columns, empty_like_rows, flat_rows
+from triton_dist.kernels.functional.layout import by_rows_or_columns, empty_along, flat_rows
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, complete_gathered, gather_again, gathering
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
@@ -38,7 +39,7 @@ _SCHEMA = "(Tensor grad, Tensor a, Tensor b, int dim, int group_size, str group_
 def weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """aᵀ · grad, laid out as ``b`` is."""
     rows, grads = a.flatten(0, -2), grad.flatten(0, -2)
-    return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
+    return multiplied(grads.t(), rows).t() if b.stride(0) == 1 else multiplied(rows.t(), grads)
 
 
 def _unflat(rows: torch.Tensor, like: torch.Tensor, dim: int, n_pes: int) -> torch.Tensor:
@@ -58,7 +59,7 @@ def _fake(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
         group.check(name, group_size, group_name)
         k, n = b.shape
         of_b = b.new_empty(n, k).t() if b.stride(0) == 1 else b.new_empty(k, n)
-        return empty_like_rows(a, dim, a.shape[dim], k), of_b
+        return empty_along(a, dim, a.shape[dim], k), of_b
 
     return fake
 
@@ -76,7 +77,7 @@ def _of_all_gather_gemm(
     if not is_worthwhile(comm, rows.nbytes):
         grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *where)
         return grad_a, weight_grad(_ops.all_gather(a, *where), grad, b)
-    grad_a = empty_like_rows(a, dim, a.shape[dim], a.shape[-1])
+    grad_a = empty_along(a, dim, a.shape[dim])
     into = grad_a.movedim(dim, 0).view(-1, a.shape[-1])
     product = partial(gemm_reduce_scatter, flat_rows(grad, dim), by_rows_or_columns(b.t()), into, group=comm)
     with calling("all_gather_gemm_gradients", comm):
@@ -97,7 +98,7 @@ def _of_gemm_reduce_scatter(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     comm = group.communicator("gemm_reduce_scatter_gradients", group_size, group_name)
     rows = flat_rows(grad, dim)
-    grad_a = empty_like_rows(a, dim, a.shape[dim], a.shape[-1])
+    grad_a = empty_along(a, dim, a.shape[dim])
     into = grad_a.movedim(dim, 0).view(-1, a.shape[-1])
     with calling("gemm_reduce_scatter_gradients", comm, between_hosts=True):
         how = gathering(comm, "auto")

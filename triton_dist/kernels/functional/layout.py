@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 
 import torch
@@ -14,6 +15,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.shards import each_of, shard_of
 
 __all__ = [
+    "along",
     "by_rows",
     "by_rows_or_columns",
     "check_dim",
@@ -22,7 +24,7 @@ __all__ = [
     "check_share",
     "contiguous",
     "dim_of",
-    "empty_like_rows",
+    "empty_along",
     "flat_rows",
     "rows_first",
     "workspace",
@@ -105,15 +107,31 @@ def flat_rows(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
     return by_rows(tensor.movedim(dim, 0).flatten(0, -2))  # also with K = 0, which the kernels refuse
 
 
-def empty_like_rows(
-    tensor: torch.Tensor, dim: int, first: int, last: int, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    """A tensor of ``tensor``'s shape but for ``first`` in dimension ``dim`` and ``last`` in the last one.
+def along(communicator: Communicator, name: str, dim: int) -> AbstractContextManager[None]:
+    """Members compare the dimension that the calls inside are along: kernels see it moved to the front. The first one
+    is not mentioned, as it is nearly always that."""
+    return communicator.describing(f"{name} {dim}") if dim else nullcontext()
 
-    In memory dimension ``dim`` comes first: kernels work on rows, so this is how results lie that they return.
+
+def empty_along(
+    tensor: torch.Tensor, dim: int, size: int, last: int | None = None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A tensor of ``tensor``'s shape but for ``size`` in dimension ``dim`` and, if it is given, ``last`` in the last.
+
+    In memory dimension ``dim`` comes first: kernels work on rows, so this is how results lie that they return. It is no
+    view, which autograd would not let callers change in place.
     """
-    others = [size for i, size in enumerate(tensor.shape[:-1]) if i != dim]
-    return tensor.new_empty([first, *others, last], dtype=dtype).movedim(0, dim)
+    shape = [*tensor.shape]
+    shape[dim] = size
+    if last is not None:
+        shape[-1] = last
+    if dim == 0:
+        return tensor.new_empty(shape, dtype=dtype)
+    strides, step = [0] * len(shape), 1
+    for i in (*(i for i in reversed(range(len(shape))) if i != dim), dim):
+        strides[i] = step
+        step = step * torch.sym_max(shape[i], 1)
+    return tensor.new_empty_strided(shape, strides, dtype=dtype)
 
 
 def workspace(communicator: Communicator, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -15,7 +15,7 @@ from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import check_own_share, check_share
 from triton_dist.kernels.functional.operator import Operator
 from triton_dist.kernels.norm.all_reduce_norm import all_reduce_norm
-from triton_dist.kernels.norm.arguments import FP8, Normed
+from triton_dist.kernels.norm.arguments import FP8, Normed, check_quantize
 from triton_dist.kernels.norm.norm_all_gather import norm_all_gather
 from triton_dist.kernels.norm.reduce_scatter_norm import reduce_scatter_norm
 
@@ -86,7 +86,10 @@ def _register(
         rows: int | None = None,
     ) -> _Three:
         group.check(name, group_size, group_name)
+        if x.dim() != 2:
+            raise ValueError(f"{name}: x must be a matrix, got shape {tuple(x.shape)}")
         m, h = x.shape
+        check_quantize(name, quantize or None, h)
         out, kept = made_of(m, group_size, rows)
         shape = {"": (0,), "token": (out,), "block": (out, h // 128)}[quantize]
         return (

@@ -23,6 +23,7 @@ from triton_dist.kernels.moe.arguments import check_sizes
 from triton_dist.kernels.moe.layer_steps import Steps, differentiable_steps, steps_of
 from triton_dist.kernels.moe.shared_tokens import check_grid, gather_tokens, own_choices, sum_gradients
 from triton_dist.kernels.options import check_bool
+from triton_dist.torch_api import is_traced
 
 __all__ = ["ALGORITHMS", "ONE_OF", "check_replicated", "moe_layer"]
 
@@ -115,7 +116,7 @@ def moe_layer(
     tensors = x, topk_ids, topk_weights, w13, w2
     if records_gradients(x, topk_weights, w13, w2):
         return _layer(differentiable_steps, *tensors, steps, group, tp_group, replicated)
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and not is_traced():
         return _infer(*tensors, steps, group, tp_group, replicated)
     of_slices = (0, "") if tp_group is None else groups.resolve(tp_group)
     result: torch.Tensor = _ops.moe_layer(*tensors, *steps[:-1], replicated, *of_slices, *groups.resolve(group))

@@ -27,6 +27,7 @@ __all__ = [
     "Norm",
     "Normed",
     "check",
+    "check_quantize",
     "cut_for",
     "exchange_constants",
     "fits",
@@ -135,9 +136,7 @@ def check(
     if not 0 < columns <= _MAX_COLUMNS:
         raise ValueError(f"{function}: x must have 1 to {_MAX_COLUMNS} columns, got {columns}")
     check_one_of(function, "norm", norm, ("rms", "layer"))
-    check_one_of(function, "quantize", quantize, _QUANTA)
-    if quantize == "block" and columns % 128:
-        raise ValueError(f"{function}: quantize='block' is of 128 columns each, of which {columns} are no multiple")
+    check_quantize(function, quantize, columns)
     check_number(function, "eps", eps, 0)
     if residual is not None:
         rows = x.shape[0] if shared_by is None else len(own_rows(shared_by, x.shape[0]))
@@ -146,6 +145,13 @@ def check(
         if vector is not None:
             _check(function, name, vector, (columns,), tuple(_TRITON_TYPES))
     return Norm(residual, bias, weight, norm_bias, float(eps), norm == "layer", quantize)
+
+
+def check_quantize(function: str, quantize: str | None, columns: int) -> None:
+    """``quantize`` is a way to quantise rows of so many columns, or None."""
+    check_one_of(function, "quantize", quantize, _QUANTA)
+    if quantize == "block" and columns % 128:
+        raise ValueError(f"{function}: quantize='block' is of 128 columns each, of which {columns} are no multiple")
 
 
 def _check(
