@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from requests_to_compile import GOOD, SOURCE, WRONG
 
 from triton_dist import ahead_of_time
+from triton_dist.ahead_of_time import compiling
 from triton_dist.ahead_of_time.manifest import Argument
 from triton_dist.gpu import p2p
 
@@ -27,6 +30,20 @@ def test_a_mistake_is_one_error(case: str, made: Any) -> None:
     assert status == 1
     assert re.search(WRONG[case][1], errors.replace(str(made.folder), "FOLDER").strip()), errors
     assert errors.startswith("triton-dist-compile: ") and "Traceback" not in errors
+
+
+def test_a_file_that_cannot_be_written_is_named_and_not_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a full disk, of whose error Python does not know the file."""
+    path = tmp_path / "kernel.ptx"
+
+    def full(file: Path, data: bytes) -> None:
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=rf"No space left on device: '{path}'"):
+        compiling._write_file(path, b"text")
+    assert not path.exists()
 
 
 def test_the_manifest_says_what_a_loader_fills(made: Any) -> None:

@@ -105,7 +105,17 @@ def test_the_command(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["no_such.py"], "no_such.py: no such file"), ([__file__, "--pes", "0"], "--pes 0: at least one is needed")],
+    [
+        (["no_such.py"], "no_such.py: no such file"),
+        ([str(PLANTED)], "is a folder, not a program"),
+        ([__file__, "--pes", "0"], "--pes 0: at least one is needed"),
+        ([__file__, "--timeout", "nan"], "argument --timeout: nan is no number of seconds"),
+        ([__file__, "--seconds", "-1"], "argument --seconds: -1 is no number of seconds"),
+        ([__file__, "--target", "sm_90"], "--target is the GPU of --compile, which is not given"),
+        # As of a variable that a script forgot to set: it must not pass for "compiles".
+        ([__file__, "--compile", "--target="], "--target: '' is no GPU: say sm_90, gfx942"),
+        ([__file__, "--compile", "--target", "sm_12345"], "compiles for no compute capability 12345"),
+    ],
 )
 def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -38,6 +38,22 @@ def test_a_mistake_is_an_exit_status(tmp_path: Path) -> None:
     assert opt.main([str(file)]) == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "No such file"), ("", "Is a directory"), (b"\xff\x00", "can't decode byte 0xff")]
+)
+def test_what_is_no_text_is_one_error(
+    content: str | bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "module.mlir"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        file.mkdir()
+    with pytest.raises(SystemExit) as end:
+        opt.main([str(file)])
+    assert end.value.code == 2 and message in capsys.readouterr().err
+
+
 def test_the_file_as_a_program_imports_no_torch(tmp_path: Path) -> None:
     """Every line of the lit tests starts it."""
     file = tmp_path / "module.mlir"

@@ -240,11 +240,20 @@ def _write(request: Request, compiled: _Compiled, gpu: str, folder: Path, name: 
         raise CompilationError(f"{request.file}: kernel {compiled.name} cannot be described: {error}") from error
     folder.mkdir(parents=True, exist_ok=True)
     for kind, file in manifest.files.items():
-        (folder / file.name).write_bytes(data[kind])
+        _write_file(folder / file.name, data[kind])
     if "cubin" in data:
-        (folder / f"{name}.h").write_text(c_header.text(manifest, name, data["cubin"]))
-    path.write_text(manifest.to_json())
+        _write_file(folder / f"{name}.h", c_header.text(manifest, name, data["cubin"]).encode())
+    _write_file(path, manifest.to_json().encode())
     return manifest
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write a file, or leave none: the error of a full disk does not say which it was."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 _PTX_ENTRY = r"\.visible \.entry {}\((?P<parameters>.*?)\n\)"

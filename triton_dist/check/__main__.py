@@ -10,7 +10,8 @@ import time
 
 from triton_dist import environment
 from triton_dist.testing.forks import Forker
-from triton_dist.testing.script_command import parse_command, script_parser
+from triton_dist.testing.script_command import parse_command, script_parser, seconds
+from triton_dist.triton_api.launch_compiler import gpu_target
 
 __all__ = ["main"]
 
@@ -31,12 +32,20 @@ def main(arguments: list[str] | None = None) -> int:
         f"adversarial, random:<seed> (default: TRITON_DIST_SCHEDULE if it is set, else {_SCHEDULES})",
     )
     parser.add_argument(
-        "--seconds", type=float, default=10.0, help="no further schedule starts after this time (default: 10)"
+        "--seconds", type=seconds, default=10.0, help="no further schedule starts after this time (default: 10)"
     )
     parser.add_argument("--compile", action="store_true", help="also compile every launched kernel")
-    parser.add_argument("--target", default="sm_90", help="the GPU of --compile: sm_90 (the default), gfx942, …")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which everything is ended (600)")
+    parser.add_argument("--target", help="the GPU of --compile: sm_90 (the default), gfx942, …")
+    parser.add_argument("--timeout", type=seconds, default=600.0, help="seconds after which everything is ended (600)")
     options, script_arguments = parse_command(parser, arguments)
+    if options.target is not None and not options.compile:
+        parser.error("--target is the GPU of --compile, which is not given")
+    options.target = "sm_90" if options.target is None else options.target
+    if options.compile:
+        try:
+            gpu_target(options.target)
+        except ValueError as error:
+            parser.error(f"--target: {error}")
     chosen = options.schedules or os.environ.get("TRITON_DIST_SCHEDULE") or _SCHEDULES
     schedules = [schedule.strip().lower() for schedule in chosen.split(",")]
     for schedule in schedules:
@@ -56,8 +65,8 @@ def _check(options: argparse.Namespace, schedules: list[str], arguments: list[st
     # The variable is read when triton_dist is imported, and the forks have imported it already.
     with Forker({"TRITON_DIST_CHECK_COMPILE": options.target} if options.compile else {}) as forker:
         for schedule in schedules:
-            seconds = time.monotonic() - begin
-            if done and seconds > options.seconds:
+            passed = time.monotonic() - begin
+            if done and passed > options.seconds:
                 break
             env = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule}
             # The program's output is the same for every schedule: later output is shown only with a problem.
@@ -65,7 +74,7 @@ def _check(options: argparse.Namespace, schedules: list[str], arguments: list[st
                 [options.script, *arguments],
                 options.pes,
                 env=env,
-                timeout=options.timeout - seconds,
+                timeout=options.timeout - passed,
                 captures=bool(done),
             )
             if outcome.timed_out:

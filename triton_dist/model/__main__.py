@@ -8,7 +8,7 @@ import sys
 from triton_dist.model.machine import MACHINES, Machine, MachineError
 from triton_dist.model.record import ScriptError, record
 from triton_dist.testing.forks import Forker
-from triton_dist.testing.script_command import parse_command, script_parser
+from triton_dist.testing.script_command import parse_command, script_parser, seconds
 
 __all__ = ["main"]
 
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--phase", type=int, help="the phase to look at (default: the last one with a kernel)")
     parser.add_argument("--trace", metavar="FILE", help="where to write a trace for ui.perfetto.dev")
     parser.add_argument("--light", action="store_true", help="PEs are coroutines of one process, for hundreds")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which the script is ended (600)")
+    parser.add_argument("--timeout", type=seconds, default=600.0, help="seconds after which the script is ended (600)")
     options, script_arguments = parse_command(parser, arguments)
     try:
         return _model(options, [options.script, *script_arguments])

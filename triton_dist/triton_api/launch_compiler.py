@@ -31,8 +31,11 @@ def gpu_target(name: str) -> Any:
     """Triton's target of that name: ``"sm_90"``, ``"gfx942"``.
 
     Raises:
-        ValueError: Triton's assembler compiles for no such GPU of NVIDIA's. LLVM would end the process.
+        ValueError: that is no name of a GPU, or Triton's assembler compiles for no such GPU of NVIDIA's. LLVM would end
+            the process.
     """
+    if not re.fullmatch(r"(sm_)?\d+|gfx[0-9a-f]+", name):
+        raise ValueError(f"{name!r} is no GPU: say sm_90, gfx942, …")
     if name.startswith("gfx"):
         return GPUTarget("hip", name, 64)
     number = int(name.removeprefix("sm_"))

@@ -75,10 +75,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--num-warps", type=int, help="warps of a program, where the module does not say")
     options = parser.parse_args(arguments)
     failed = False
-    for source in _sources(options.file, options.split_input_file):
+    try:
+        sources = _sources(options.file, options.split_input_file)
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"{options.file}: {error}")
+    for source in sources:
         try:
             print(_transformed(source, options.file.name, options), flush=True)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             print(f"triton-dist-opt: {error}", file=sys.stderr, flush=True)
             failed = True
     return int(failed)
