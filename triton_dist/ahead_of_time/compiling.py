@@ -252,7 +252,8 @@ def _write_file(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        if error.filename is None:  # it was opened, and is not whole
+            path.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
