@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import forking
@@ -121,3 +124,60 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2 and message in capsys.readouterr().err
+
+
+_POLLS = """
+import torch, triton, triton.language as tl, triton_dist, triton_dist.language as dl
+
+@triton.jit
+def poll(flags, found, HOW: tl.constexpr):
+    seen = tl.zeros([], tl.int32)
+    while seen == 0:
+        if HOW == "iget":
+            dl.iget(found, flags, 1, 1, 1, 0)
+        else:
+            dl.getmem_nbi(found, flags, 4, 0)
+            dl.quiet()
+        seen = tl.load(found, volatile=True)
+
+with triton_dist.init() as world:
+    flags, found = triton_dist.zeros(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    poll[(1,)](flags, found, HOW={how!r})
+"""
+
+
+@pytest.mark.parametrize("how", ["iget", "getmem_nbi"])
+def test_gets_that_poll_are_waits(forker: Forker, how: str, tmp_path: Path) -> None:
+    """Nobody sets the flag: a deadlock, and no endless run."""
+    file = tmp_path / "polls.py"
+    file.write_text(_POLLS.replace("{how!r}", repr(how)))
+    outcome = forker.run(file, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE="round-robin")
+    assert "[deadlock]" in outcome.output and f"in a loop around {how} at" in outcome.output, outcome.output
+
+
+def test_a_killed_command_leaves_no_pe(tmp_path: Path) -> None:
+    """As by ``timeout``. Its PEs may never end by themselves."""
+    file, mark = tmp_path / "endless.py", tmp_path / "running"
+    file.write_text(
+        "import os, pathlib, triton_dist\n"
+        f"with triton_dist.init():\n    pathlib.Path({str(mark)!r} + str(os.getpid())).touch()\n    while True: pass\n"
+    )
+    command = [sys.executable, "-m", "triton_dist.check", str(file), "--pes", "2", "--schedules", "round-robin"]
+    with subprocess.Popen(command) as run:
+        deadline = time.monotonic() + 60
+        while len(found := sorted(tmp_path.glob("running*"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        run.terminate()
+    assert len(found) == 2
+    processes = [Path("/proc", name.name.removeprefix("running"), "cmdline") for name in found]
+    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_runs(process) for process in processes)
+
+
+def _runs(command_line: Path) -> bool:
+    """Whether the process has a command line: one that has ended and was not waited for has none."""
+    try:
+        return bool(command_line.read_bytes())
+    except OSError:
+        return False

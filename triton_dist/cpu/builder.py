@@ -19,6 +19,7 @@ from triton_dist.cpu.bfloat16 import Bfloat16Builder
 from triton_dist.cpu.float8 import Float8Builder
 from triton_dist.cpu.libdevice import implementation
 from triton_dist.cpu.ops import IMPLEMENTATIONS, intention
+from triton_dist.cpu.ops.address_checks import check_block
 from triton_dist.cpu.processor import ProcessorBuilder
 from triton_dist.cpu.program import running
 from triton_dist.cpu.recorder import Recorder
@@ -64,6 +65,11 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
         if result.is_int_unsigned():
             value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
         return getattr(self, f"get_{result.name}")(value)
+
+    def check_block(self, pointers: Any, mask: Any) -> None:
+        """See :func:`triton_dist.cpu.ops.address_checks.check_block`."""
+        if current() is not None:
+            check_block(pointers.data, None if mask is None else mask.data.astype(bool))
 
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, operands: Sequence[Any], result: Any, pure: bool

@@ -46,6 +46,8 @@ _ELEMENT_TYPES = {
 }
 
 
+_FLOATS = (tl.float16, tl.bfloat16, tl.float32, tl.float64)
+
 _E = TypeVar("_E", bound=enum.IntEnum)
 
 _SYMBOLS = {Cmp: "CMP", SignalUpdate: "SIGNAL"}
@@ -220,7 +222,7 @@ def value_of(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any, *, 
             return _constant_bool(op, name, constant, semantic)
         if dtype.is_int() and isinstance(constant, int):
             return _integer(op, name, value, dtype, semantic, _any_sign(dtype) if wraps else None)
-        if dtype in (tl.float32, tl.float64):  # Triton's own constants are float32 where they can, and lose -0.0's sign
+        if dtype in _FLOATS:  # Triton's own constants are float32 where they can, and lose -0.0's sign
             return tl.tensor(getattr(semantic.builder, f"get_{dtype.name}")(float(constant)), dtype)
     tensor = semantic.to_tensor(constant)
     if tensor.type.is_block() or tensor.type.scalar.is_ptr():

@@ -12,7 +12,7 @@ import triton.language as tl
 from triton_dist import triton_api
 from triton_dist._C.op_table import Op
 
-__all__ = ["emit"]
+__all__ = ["check_block", "emit"]
 
 
 def emit(semantic: Any, op: Op, /, *, result: tl.dtype | None = None, **arguments: Any) -> Any:
@@ -33,3 +33,9 @@ def emit(semantic: Any, op: Op, /, *, result: tl.dtype | None = None, **argument
     else:
         handle = triton_api.build_plugin_op(semantic, f"shmem_{op.name}", handles, list(map(int, attributes)), result)
     return None if handle is None else tl.tensor(handle, result)
+
+
+def check_block(semantic: Any, ptr: Any, mask: Any) -> None:
+    """In the CPU world, that the pointers that ``mask`` lets through are symmetric. On GPUs no one checks them."""
+    if hasattr(semantic.builder, "check_block") and isinstance(ptr, tl.tensor) and ptr.type.is_block():
+        semantic.builder.check_block(ptr.handle, mask.handle if isinstance(mask, tl.tensor) else None)

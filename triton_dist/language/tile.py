@@ -10,6 +10,7 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.language._builtin import builtin
+from triton_dist.language._emit import check_block
 from triton_dist.language._types import Integer, Number, Pointer
 from triton_dist.language.query import symm_at
 
@@ -32,6 +33,7 @@ def load(
         mask: a block of int1: which elements to load; all if None.
         other: what the others shall be.
     """
+    check_block(_semantic, ptr, mask)
     there = symm_at(ptr, pe, _semantic=_semantic)
     return tl.load(there, mask=mask, other=other, _semantic=_semantic)
 
@@ -46,4 +48,5 @@ def store(ptr: Pointer, value: Number, pe: Integer, mask: tl.tensor | None = Non
         pe: the PE to store to.
         mask: a block of int1: which elements to store; all if None.
     """
+    check_block(_semantic, ptr, mask)
     tl.store(symm_at(ptr, pe, _semantic=_semantic), value, mask=mask, _semantic=_semantic)

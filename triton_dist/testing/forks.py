@@ -83,6 +83,7 @@ class Forker:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # what a terminal sends on Ctrl-C is for this process alone
+                preexec_fn=die_with_parent,  # and its PEs with it, which may wait for each other for ever
             )
         with ours:
             self._requests, self._answers = ours.makefile("w"), ours.makefile("r")

@@ -256,11 +256,12 @@ def check_moe_what_auto_takes(world: Any) -> None:
 
     def chosen(columns: int, by_tma: bool, num_experts: int = 128, num_sms: int = 24) -> list[str]:
         steps = [Steps(num_experts, most, None, num_sms, "expert", "auto") for most in (64, 4095, 4096, 8192)]
-        return [choose(of, columns, by_tma=by_tma, hosts=1) for of in steps]
+        return [choose(of, columns, by_tma=by_tma, hosts=1, most=132) for of in steps]
 
     assert chosen(2048, True) == chosen(2048, True, 512) == chosen(7168, True, 512) == ["tokens"] * 4
     assert chosen(7168, True) == ["tokens"] * 2 + ["fused_hopper"] * 2
     assert chosen(2048, False) == chosen(7168, False) == ["separate"] * 2 + ["fused_hopper"] * 2
+    assert chosen(7168, True, num_sms=132) == ["tokens"] * 4 and chosen(48, False, num_sms=132) == ["separate"] * 4
     assert chosen(7168, False, 512) == chosen(7168, True, num_sms=0) == ["separate"] * 4
     experts = 2 * world.n_pes
     x, ids, weights = (tensor[world.pe] for tensor in routed(world, 5, experts, 2, 1))

@@ -161,7 +161,10 @@ def check_what_auto_takes(world: Any) -> None:
     most, layer_steps._FUSED_FROM = layer_steps._FUSED_FROM, 5
     try:
         steps = layer_steps.Steps(2 * world.n_pes, 5, None, 1, "expert", "auto")
-        assert [layer_steps.choose(steps, 8, by_tma=False, hosts=n) for n in (1, 2)] == ["fused_hopper", "separate"]
+        assert [layer_steps.choose(steps, 8, by_tma=False, hosts=n, most=4) for n in (1, 2)] == [
+            "fused_hopper",
+            "separate",
+        ]
         same(moe.moe_layer(*given, **options, num_sms=1), expected)
     finally:
         layer_steps._FUSED_FROM = most

@@ -125,6 +125,19 @@ def check_reducescatter(world: Any) -> None:
     examples_of_reductions(world, scatter=True)
 
 
+def check_extremes_of_numbers_and_nans(world: Any) -> None:
+    """Of a NaN and a number it is the number, as the instructions of GPUs have it."""
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        src, dst = triton_dist.full(2, torch.nan, dtype=dtype), triton_dist.zeros(2, dtype=dtype)
+        if world.pe:
+            src[0] = world.pe
+        triton_dist.barrier_all()
+        for name, expected in (("min", 1), ("max", world.n_pes - 1)):
+            reduce[(1,)](dst, src, 2, getattr(dl, f"{name}_reduce"))
+            assert dst[0] == expected and dst[1].isnan(), (dtype, name, dst)
+            triton_dist.barrier_all()
+
+
 def check_every_reduction(world: Any) -> None:
     """All types and operators, once each."""
     for dtype in DTYPES:

@@ -26,6 +26,11 @@ def iget(dst, src, dst_stride, src_stride, n, pe):
 
 
 @triton.jit
+def unaligned(dst, src, n, pe, COPY: tl.constexpr):
+    COPY(dst.to(tl.pointer_type(tl.int32), bitcast=True), src.to(tl.pointer_type(tl.int32), bitcast=True), 1, 1, n, pe)
+
+
+@triton.jit
 def ibput(dst, src, dst_stride, src_stride, bsize, nblocks, pe):
     dl.ibput(dst, src, dst_stride, src_stride, bsize, nblocks, pe)
 
@@ -33,6 +38,16 @@ def ibput(dst, src, dst_stride, src_stride, bsize, nblocks, pe):
 @triton.jit
 def ibget(dst, src, dst_stride, src_stride, bsize, nblocks, pe):
     dl.ibget(dst, src, dst_stride, src_stride, bsize, nblocks, pe)
+
+
+@triton.jit
+def peers_block(src, out, first, n, pe, STORES: tl.constexpr):
+    places = first + tl.arange(0, 16)
+    mask = tl.arange(0, 16) < n
+    if STORES:
+        dl.store(src + places, 1.0, pe, mask)
+    else:
+        tl.store(out + tl.arange(0, 16), dl.load(src + places, pe, mask, 0.0))
 
 
 @triton.jit
@@ -92,8 +107,32 @@ def check_strided_copies(world: Any) -> None:
         iput[(1,)](mine, private, 1, 1, -1, 0)
     with raises(RuntimeError, r"pe 2 is out of range \[0, 2\)"):
         iget[(1,)](private, mine, 1, 1, 4, 2)
+    for copy in (iput, iget):
+        with raises(RuntimeError, "dst_stride is 0: all 4 elements have one place in dst"):
+            copy[(1,)](mine, mine[8:], 0, 1, 4, 0)
+    bytes_ = triton_dist.zeros(64, dtype=torch.uint8)
+    for dst, src, name in ((bytes_[1:33], mine, "dst"), (mine, bytes_[2:34], "src")):
+        for copy in (iput, iget):
+            with raises(RuntimeError, f"{name} .* is not aligned to 4 bytes"):
+                unaligned[(1,)](dst, src, 4, 0, copy)
     triton_dist.barrier_all()
-    assert not mine.any() and private.all()
+    assert not mine.any() and private.all() and not bytes_.any()
+
+
+def check_blocks_of_a_peer(world: Any) -> None:
+    """Of memory that is not symmetric there is none on a peer; what a mask leaves out may be anywhere."""
+    mine, private, out = triton_dist.full(16, 2.0), torch.ones(16), torch.zeros(16)
+    last = triton_dist.full(8, 3.0)
+    for stores in (False, True):
+        with raises(RuntimeError, "ptr .* is not in the symmetric heap"):
+            peers_block[(1,)](private, out, 0, 16, 1 - world.pe, stores)
+        peers_block[(1,)](private, out, 0, 0, 1 - world.pe, stores)
+        with raises(RuntimeError, f"is a place on PE {1 - world.pe}: pass PE {world.pe}'s own address"):
+            peers_block[(1,)](triton_dist.peer(mine, 1 - world.pe), out, 0, 16, 1 - world.pe, stores)
+    peers_block[(1,)](last, out, -(1 << 40), 0, 1 - world.pe, False)
+    peers_block[(1,)](mine, out, 0, 16, 1 - world.pe, False)
+    assert out.eq(2.0).all()
+    triton_dist.barrier_all()
 
 
 def check_blocks(world: Any) -> None:

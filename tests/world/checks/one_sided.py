@@ -40,6 +40,19 @@ def check_single_elements(world: Any) -> None:
 
 
 @triton.jit
+def put_negative_zero(dst, pe):
+    dl.p(dst, -0.0, pe)
+
+
+def check_a_constant_keeps_its_sign(world: Any) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        dst = triton_dist.full(1, 1.0, dtype=dtype)
+        put_negative_zero[(1,)](dst, neighbours(world)[1])
+        triton_dist.barrier_all()
+        assert same(dst, torch.tensor([-0.0], dtype=dtype)), dtype
+
+
+@triton.jit
 def exchange_tiles(dst, back, n, pe, N: tl.constexpr):
     at = tl.arange(0, N)
     dl.store(dst + at, dl.my_pe() * 100 + at, pe, mask=at < n)

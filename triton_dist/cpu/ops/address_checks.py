@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from triton_dist.cpu.world import CpuWorld, current
 
-__all__ = ["count_of", "here", "local_array", "offset", "the_world", "there"]
+__all__ = ["check_aligned", "check_block", "count_of", "here", "local_array", "offset", "the_world", "there"]
 
 
 def the_world() -> CpuWorld:
@@ -43,6 +43,24 @@ def offset(world: CpuWorld, name: str, address: int, count: int, align: int = 1)
     if where % align:
         raise ValueError(f"{name} {world.describe(address)} is not aligned to {align} bytes")
     return where
+
+
+def check_aligned(name: str, address: int, align: int) -> None:
+    """``address``, of this process's memory, is a multiple of ``align``, as that of an element is."""
+    if address % align:
+        raise ValueError(f"{name} {address:#x} is not aligned to {align} bytes")
+
+
+def check_block(addresses: NDArray[Any], mask: NDArray[Any] | None) -> None:
+    """Those of a block that ``mask`` lets through are in this PE's symmetric memory: what lies as far from another
+    PE's heap as a private tensor does from this one's is no memory at all."""
+    world = the_world()
+    begin = world.heap.base(world.pe)
+    outside = (addresses < begin) | (addresses >= begin + world.heap.size)
+    if mask is not None:
+        outside &= np.broadcast_to(mask, addresses.shape)
+    if outside.any():
+        offset(world, "ptr", int(addresses[outside][0]), 1)
 
 
 def there(world: CpuWorld, name: str, address: int, pe: int, size: int) -> tuple[int, int]:

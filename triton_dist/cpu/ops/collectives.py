@@ -25,8 +25,8 @@ __all__ = ["alltoall", "broadcast", "fcollect", "reduce", "reducescatter"]
 _REDUCTIONS: dict[Reduction, Callable[[Any, Any], Any]] = {
     Reduction.SUM: np.add,
     Reduction.PROD: np.multiply,
-    Reduction.MIN: np.minimum,
-    Reduction.MAX: np.maximum,
+    Reduction.MIN: np.fmin,  # of a NaN and a number the number, as on GPUs
+    Reduction.MAX: np.fmax,
     Reduction.AND: np.bitwise_and,
     Reduction.OR: np.bitwise_or,
     Reduction.XOR: np.bitwise_xor,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from triton_dist._C.op_table import ElementType, ThreadScope
-from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
+from triton_dist.cpu.ops.address_checks import check_aligned, count_of, offset, the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS
 from triton_dist.cpu.ops.late import copy_of
 from triton_dist.cpu.ops.progress import looked, moved
@@ -63,8 +63,12 @@ def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> 
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
-        _copy(world, pe, None, partial(world.heap.read_nbi, pe, offset(world, "src", src, nbytes), dst, nbytes))
-        moved()
+        place = offset(world, "src", src, nbytes)
+        _copy(world, pe, None, partial(world.heap.read_nbi, pe, place, dst, nbytes))
+        if nbytes <= _POLLABLE and not world.delays_copies(pe):
+            looked(world, "getmem_nbi", (pe, place), ctypes.string_at(dst, nbytes))
+        else:
+            moved()
 
 
 def _copy(world: CpuWorld, peer: int, target: int | None, make: Callable[[], None]) -> None:
@@ -79,13 +83,13 @@ def iput(
     dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: ElementType, scope: ThreadScope
 ) -> None:
     """Element i goes from ``src + i * src_stride`` to ``dst + i * dst_stride``, counted in elements."""
-    _put_parts(dst, src, dst_stride, src_stride, 1, count_of("nelems", nelems), pe, type)
+    _put_parts(dst, src, dst_stride, src_stride, *_elements(dst_stride, nelems), pe, type)
 
 
 def iget(
     dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: ElementType, scope: ThreadScope
 ) -> None:
-    _get_parts(dst, src, dst_stride, src_stride, 1, count_of("nelems", nelems), pe, type)
+    _get_parts(dst, src, dst_stride, src_stride, *_elements(dst_stride, nelems), pe, type)
 
 
 def ibput(
@@ -101,6 +105,15 @@ def ibget(
     type: ElementType, scope: ThreadScope,
 ) -> None:  # fmt: skip
     _get_parts(dst, src, dst_stride, src_stride, *_blocks(dst_stride, bsize, nblocks), pe, type)
+
+
+def _elements(dst_stride: int, nelems: int) -> tuple[int, int]:
+    """Blocks of one element, which lie at different places in ``dst``: which of them came last would be chance."""
+    if count_of("nelems", nelems) > 1 and dst_stride == 0:
+        raise ValueError(
+            f"dst_stride is 0: all {nelems} elements have one place in dst; pass at least 1, or at most -1"
+        )
+    return 1, nelems
 
 
 def _blocks(dst_stride: int, bsize: int, nblocks: int) -> tuple[int, int]:
@@ -121,7 +134,8 @@ def _put_parts(
     world, size = the_world(), ELEMENTS[type].size
     world.check_pe(pe)
     if count:
-        place, nbytes = _strided(world, "dst", dst, dst_stride * size, count, part * size), part * size
+        place, nbytes = _strided(world, "dst", dst, dst_stride * size, count, part * size, size), part * size
+        check_aligned("src", src, size)
         if world.delays_copies(pe):
             data = b"".join(ctypes.string_at(src + i * src_stride * size, nbytes) for i in range(count))
             kept = ctypes.create_string_buffer(data, len(data))
@@ -142,15 +156,20 @@ def _get_parts(
     world, size = the_world(), ELEMENTS[type].size
     world.check_pe(pe)
     if count:
-        place = _strided(world, "src", src, src_stride * size, count, part * size)
-        world.heap.read_strided(pe, place, src_stride * size, dst, dst_stride * size, part * size, count)
-        moved()
+        place, nbytes = _strided(world, "src", src, src_stride * size, count, part * size, size), part * size
+        check_aligned("dst", dst, size)
+        world.heap.read_strided(pe, place, src_stride * size, dst, dst_stride * size, nbytes, count)
+        if nbytes * count <= _POLLABLE:
+            found = b"".join(ctypes.string_at(dst + i * dst_stride * size, nbytes) for i in range(count))
+            looked(world, "iget", (pe, place), found)
+        else:
+            moved()
 
 
-def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, size: int) -> int:
+def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, size: int, align: int) -> int:
     """The offset of the first of ``count`` parts of ``size`` bytes; with a negative stride it lies last."""
     reach = (count - 1) * stride
-    lowest = offset(world, name, address + min(reach, 0), abs(reach) + size)
+    lowest = offset(world, name, address + min(reach, 0), abs(reach) + size, align)
     return lowest - min(reach, 0)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.functional.group import checked
 from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.moe import functional
@@ -55,7 +56,7 @@ class Steps(NamedTuple):
         return dict(zip(("num_experts", "max_tokens", "capacity", "num_sms"), self, strict=False))
 
 
-def choose(steps: Steps, columns: int, *, by_tma: bool, hosts: int) -> str:
+def choose(steps: Steps, columns: int, *, by_tma: bool, hosts: int, most: int) -> str:
     """What ``auto`` takes, from measurements (docs/decisions/0085, 0136); the same on all PEs. Where the kernels of
     Hopper GPUs do not take the operands, ``fused_hopper`` is ``fused``.
 
@@ -63,11 +64,12 @@ def choose(steps: Steps, columns: int, *, by_tma: bool, hosts: int) -> str:
         columns: of a token.
         by_tma: whether TMA moves tokens that cross once.
         hosts: of the group. Two kernels load and store at all peers.
+        most: how many SMs there are. In two kernels some must be left to multiply.
     """
     if not steps.num_sms:
         return "separate"
     many = steps.max_tokens >= _FUSED_FROM and steps.num_experts <= _FUSED_EXPERTS
-    if many and hosts == 1 and (columns >= _FUSED_COLUMNS or not by_tma):
+    if many and hosts == 1 and steps.num_sms < most and (columns >= _FUSED_COLUMNS or not by_tma):
         return "fused_hopper"
     return "tokens" if by_tma else "separate"
 
@@ -119,7 +121,7 @@ def _algorithm(steps: Steps, x: torch.Tensor, top_k: int, group: Any) -> str:
         return steps.algorithm
     comm = communicator_of(group)
     by_tma = moved_by_tma(comm, x, top_k, steps.max_tokens, steps.num_sms)
-    return choose(steps, x.shape[1], by_tma=by_tma, hosts=comm.grid.hosts)
+    return choose(steps, x.shape[1], by_tma=by_tma, hosts=comm.grid.hosts, most=sms())
 
 
 def differentiable_steps(
