@@ -20,7 +20,7 @@ from triton_dist.testing.child import Ended, call_in_child
 from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
 from triton_dist.triton_api.launch_compiler import LaunchCompiler, before_launches, makes_compiled_functions
 from triton_dist.triton_api.mbarriers import forgotten_mbarriers
-from triton_dist.triton_api.printed_errors import first_error, last_words
+from triton_dist.triton_api.printed_errors import exit_report, first_error
 
 __all__ = ["DoesNotCompileError", "install"]
 
@@ -111,7 +111,7 @@ def _failures_of(kernel: Any, ended: Ended) -> list[_Failure]:
     message = " ".join(printed.text.splitlines()) if printed else ""
     if ended.status:
         cause = signal.Signals(-ended.status).name if ended.status < 0 else f"exit status {ended.status}"
-        return [(*place, f"{message or last_words(ended.errors)} (the compiler ended by {cause})")]
+        return [(*place, f"{message or exit_report(ended.errors)} (the compiler ended by {cause})")]
     found = []
     for file, line, text in ended.value:
         if message and not (line and text):

@@ -148,7 +148,7 @@ with triton_dist.init() as world:
 
 @pytest.mark.parametrize("how", ["iget", "getmem_nbi"])
 def test_gets_that_poll_are_waits(forker: Forker, how: str, tmp_path: Path) -> None:
-    """Nobody sets the flag: a deadlock, and no endless run."""
+    """No PE sets the flag, so the loops never end: the checker reports a deadlock."""
     file = tmp_path / "polls.py"
     file.write_text(_POLLS.replace("{how!r}", repr(how)))
     outcome = forker.run(file, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE="round-robin")

@@ -114,7 +114,7 @@ def first_error(done: subprocess.CompletedProcess[str]) -> str:
     if found := re.search(r"^ptxas \w+ +: (?P<text>.*)", done.stderr, re.MULTILINE):
         return f"ptxas: {found['text']}"
     if done.returncode < 0:
-        said = printed_errors.last_words(done.stderr)
+        said = printed_errors.exit_report(done.stderr)
         return f"the compiler ended by signal {-done.returncode} on this module: {said}"
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     return lines[-1] if lines else f"the compiler ended with status {done.returncode} and no message"

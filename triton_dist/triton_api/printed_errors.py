@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["PrintedError", "first_error", "last_words"]
+__all__ = ["PrintedError", "exit_report", "first_error"]
 
 
 class PrintedError(NamedTuple):
@@ -34,7 +34,7 @@ def first_error(printed: str) -> PrintedError | None:
     return PrintedError(found["place"] or found["place2"] or "", line, column, found["text"])
 
 
-def last_words(printed: str) -> str:
+def exit_report(printed: str) -> str:
     """Why the process ended: the line of an assertion, or LLVM's; else the first one."""
     lines = [line for line in printed.splitlines() if line.strip()]
     return next((line for line in lines if "Assertion" in line or "LLVM ERROR" in line), lines[0] if lines else "")

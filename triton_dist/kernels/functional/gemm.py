@@ -24,6 +24,7 @@ from triton_dist.kernels.functional.layout import (
     along,
     by_rows_or_columns,
     check_dim,
+    check_operand_shapes,
     check_own_share,
     check_rows_of_all,
     check_share,
@@ -63,11 +64,7 @@ _TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True
 def _check(function: str, a: torch.Tensor, b: torch.Tensor, where: tuple[int, str]) -> None:
     """Of what the kernels check once more, as much as a result's shape and dtype depend on: tracing sees only this."""
     group.check(function, *where)
-    if a.dim() < 2 or b.dim() != 2 or a.shape[-1] != b.shape[0]:
-        raise ValueError(
-            f"{function}: a must have two dimensions or more, and b two, the first as long as a's last, got shapes"
-            f" {tuple(a.shape)} and {tuple(b.shape)}"
-        )
+    check_operand_shapes(function, a, b)
     if a.dtype != b.dtype and not (a.dtype in FP8 and b.dtype in FP8):
         raise ValueError(f"{function}: a is of {a.dtype}, and b of {b.dtype}")
 

@@ -19,6 +19,7 @@ __all__ = [
     "by_rows",
     "by_rows_or_columns",
     "check_dim",
+    "check_operand_shapes",
     "check_own_share",
     "check_rows_of_all",
     "check_share",
@@ -46,6 +47,15 @@ def dim_of(function: str, name: str, dim: int, tensor: torch.Tensor) -> int:
     if not -dims <= dim < dims:
         raise ValueError(f"{function}: {name} must be in [{-dims}, {dims}), got {dim}")
     return dim % dims
+
+
+def check_operand_shapes(function: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    """The rows of ``a``, which may have more than two dimensions, can be multiplied by ``b``."""
+    if a.dim() < 2 or b.dim() != 2 or a.shape[-1] != b.shape[0]:
+        raise ValueError(
+            f"{function}: a must have two dimensions or more, and b two, the first as long as a's last, got shapes"
+            f" {tuple(a.shape)} and {tuple(b.shape)}"
+        )
 
 
 def check_rows_of_all(function: str, rows: int | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from triton_dist.kernels.functional.flops import of_operand
-from triton_dist.kernels.functional.layout import by_rows, by_rows_or_columns
+from triton_dist.kernels.functional.layout import by_rows, by_rows_or_columns, check_operand_shapes
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
@@ -26,7 +26,7 @@ def _norm_gemm(
     activation: str | None,
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    _check(a, b)
+    check_operand_shapes("norm_gemm", a, b)
     rows = by_rows(a.flatten(0, -2))
     done = norm_gemm(rows, by_rows_or_columns(b), norm_weight, eps=eps, activation=activation, bias=bias)
     return done.view(*a.shape[:-1], done.shape[-1])  # not -1: there may be no rows
@@ -44,18 +44,9 @@ def _norm_gemm_fake(
     activation: str | None,
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    _check(a, b)
+    check_operand_shapes("norm_gemm", a, b)
     check_activation("norm_gemm", activation, b.shape[1], reduces=False)
     return a.new_empty(*a.shape[:-1], b.shape[1] // int(fold_of(activation)))
-
-
-def _check(a: torch.Tensor, b: torch.Tensor) -> None:
-    """As much as the result's shape depends on: tracing sees only this."""
-    if a.dim() < 2 or b.dim() != 2 or a.shape[-1] != b.shape[0]:
-        raise ValueError(
-            "norm_gemm: a must have two dimensions or more, and b two, the first as long as a's last, got shapes"
-            f" {tuple(a.shape)} and {tuple(b.shape)}"
-        )
 
 
 _norm_gemm.refuse_gradients()

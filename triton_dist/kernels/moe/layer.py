@@ -72,8 +72,9 @@ def moe_layer(
             warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are recorded, both
             are ``separate``. ``auto`` is ``separate`` without ``num_sms``, and where
             gradients are recorded. With ``num_sms`` it is ``fused_hopper`` if ``max_tokens`` is 4096 or more, hidden
-            too, and there are up to 256 experts; else ``tokens`` where TMA moves tokens, as :func:`~triton_dist.kernels
-            .moe.dispatch_tokens` says; else, as if hidden were 4096, ``fused_hopper``, or ``separate``.
+            too, and there are up to 256 experts; else ``tokens``, where TMA moves them (see
+            :func:`~triton_dist.kernels.moe.dispatch_tokens`). Where it does not, hidden does not count: it is
+            ``fused_hopper`` or ``separate``.
         group: as of :mod:`triton_dist.kernels.functional`: the PEs that share the experts.
         tp_group: for ``expert``: the PEs that share each expert of a PE, each with a slice: w13 is
             [L, 2 * intermediate / n, hidden], of which w1 and w3 have the same rows of the whole ones, and w2
