@@ -39,6 +39,54 @@ tt.func @partition() {
 
 // -----
 
+// A function that is not inlined is called by a partition, by way of another one. `shmem.my_pe` needs no warps.
+module attributes {"ttg.num-warps" = 4 : i32, "ttg.num-ctas" = 1 : i32} {
+tt.func private @signals() attributes {noinline = true} {
+  %me = shmem.my_pe : i32
+  // CHECK: shmem.error = "{{.*}}:[[#@LINE+1]]:{{[0-9]+}}: shmem.quiet stands in a noinline function that a warp-specialised region calls
+  shmem.quiet
+  tt.return
+}
+tt.func private @between() attributes {noinline = true} {
+  tt.call @signals() : () -> ()
+  tt.return
+}
+tt.func public @calling_partition() {
+  ttg.warp_specialize()
+  default {
+    ttg.warp_yield
+  }
+  partition0() num_warps(4) {
+    tt.call @between() : () -> ()
+    ttg.warp_return
+  } : () -> ()
+  tt.return
+}
+}
+
+// -----
+
+module attributes {"ttg.num-warps" = 4 : i32, "ttg.num-ctas" = 1 : i32} {
+tt.func private @signals() attributes {noinline = true} {
+  // CHECK: shmem.routines = "{{.*}}plan_shmem_calls.mlir:[[#@LINE+1]]:{{[0-9]+}}: shmem.quiet
+  shmem.quiet
+  tt.return
+}
+tt.func public @calling_outside() {
+  tt.call @signals() : () -> ()
+  ttg.warp_specialize()
+  default {
+    ttg.warp_yield
+  }
+  partition0() num_warps(4) {
+    ttg.warp_return
+  } : () -> ()
+  tt.return
+}
+}
+
+// -----
+
 // What a launch needs: a grid that is resident, memory for what is scattered, symmetric arguments. A pointer that may be
 // one of two arguments is not followed, nor a size that is computed.
 // CHECK: shmem.collective = "{{[^"]*}}plan_shmem_calls.mlir:[[#@LINE+14]]:{{[0-9]+}}: shmem.reducescatter"

@@ -65,6 +65,20 @@ def test_a_pe_that_just_ends_fails_those_who_need_all() -> None:
     assert "PE 0 cannot complete barrier_all(): PE 1 has left the world" in result[0].stderr
 
 
+@pytest.mark.parametrize(
+    ("n_pes", "why"),
+    [
+        (2, "PE 1 has left the world"),
+        (3, "PE 1 has left the world, and all others wait for this one, PE 2 in barrier()"),
+    ],
+)
+def test_a_kernel_does_not_wait_for_pes_that_have_ended(n_pes: int, why: str) -> None:
+    result = launch([FAILING / "left.py"], n_pes, env=ENVIRONMENT, timeout=60)
+    assert (result[0].returncode, result[1].returncode) == (1, 0), result.report
+    report = rf"PE 0, kernel wait: no program can go on: {re.escape(why)}\n.* at \S*{place('left.py')} waits in "
+    assert re.search(report, result[0].stderr), result.report
+
+
 def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
     result = launch([FAILING / "deadlock.py"], 2, env={**ENVIRONMENT, "TRITON_DIST_WAIT_TIMEOUT": "1"})
     assert not result.timed_out and [pe.returncode for pe in result] == [1, 1], result.report

@@ -30,11 +30,11 @@ from triton_dist.triton_api import interpreter
 
 __all__ = ["CpuBuilder", "copied", "fence_proxies", "is_watched"]
 
-_POLLABLE = 64 << 10
-"""Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
-
 _GLANCED = 4096
-"""The same of a plain load."""
+"""Bytes: a plain load of more than this is data, not something that a program spins on."""
+
+_COMPARED_BY_HASH = 64 << 10
+"""Bytes of what polls see, from which on they are remembered by a hash."""
 
 
 class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder):
@@ -250,7 +250,7 @@ def _recorded_atomic(
 
 
 def _polled(op: str, pointers: Any, seen: Any, *, plain: bool = False) -> None:
-    if seen.data.nbytes > (_GLANCED if plain else _POLLABLE):
+    if plain and seen.data.nbytes > _GLANCED:
         return
 
     def describe() -> str:
@@ -267,6 +267,8 @@ def _polled(op: str, pointers: Any, seen: Any, *, plain: bool = False) -> None:
 
     what, value = (op, pointers.data.tobytes()), seen.data.tobytes()
     if plain:
-        running().glance(hash(what), hash(value), describe)  # a hash, since blocks may be large
+        running().glance(hash(what), hash(value), describe)
+    elif len(value) > _COMPARED_BY_HASH:
+        running().poll(hash(what), hash(value), describe)
     else:
         running().poll(what, value, describe)

@@ -75,7 +75,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         self.index, self._guard = index, guard
         self.started: list[Program] = []
         """Partitions of its own that have not run yet; the scheduler takes them."""
-        self.polled: dict[object, bytes] = {}
+        self.polled: dict[object, object] = {}
         self.glanced: dict[int, tuple[int, int]] = {}
         self.unchanged_since: dict[object, float] = {}
         self.outstanding = Outstanding(self._moved)
@@ -117,7 +117,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
             self.suspend(Wait(ready, describe, words, pes))
         self.steps += 1
 
-    def poll(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
+    def poll(self, what: object, seen: object, describe: Callable[[], str]) -> None:
         """The program looked at memory that others may change. If it saw there what it saw last time, it spins."""
         if self.polled.get(what) == seen:
             self._warn_of_long(what, describe)

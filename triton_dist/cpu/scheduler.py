@@ -83,8 +83,10 @@ class Scheduler:
             else:
                 self._check_others(time.monotonic() - since)
                 if time.monotonic() - since > self._limit:
+                    left = [] if self._world is None else self._world.pes_that_left()
                     raise CannotGoOnError(
-                        f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
+                        f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)"
+                        f"{'; ' + _all_left(left) if left else ''}\n{self._report()}"
                     )
                 if self._world is not None:
                     self._world.heap.progress()
@@ -192,13 +194,17 @@ class Scheduler:
                 raise BrokenWorldError(f"{trouble}\n{self._report()}")
 
     def _check_others(self, seconds: float) -> None:
-        """CannotGoOnError if no program has gone on for so long, and all other PEs wait for this one."""
-        if seconds < _STUCK_SECONDS or self._world is None:
+        """CannotGoOnError if no program has gone on for so long, and all other PEs wait for this one or have left."""
+        if seconds < _STUCK_SECONDS or self._world is None or self._world.n_pes == 1:
             return
-        waits = self._world.waiting_for_this_pe()
-        if waits and len(waits) == self._world.n_pes - 1:
-            listed = ", ".join(f"PE {pe} in {call}" for pe, call in waits.items())
-            raise CannotGoOnError(f"no program can go on: all other PEs wait for this one, {listed}\n{self._report()}")
+        waits, left = self._world.waiting_for_this_pe(), self._world.pes_that_left()
+        if len({*waits, *left}) < self._world.n_pes - 1:
+            return
+        reasons = [_all_left(left)] if left else []
+        if waits:
+            others = "all others" if left else "all other PEs"
+            reasons.append(f"{others} wait for this one, " + ", ".join(f"PE {pe} in {waits[pe]}" for pe in waits))
+        raise CannotGoOnError(f"no program can go on: {', and '.join(reasons)}\n{self._report()}")
 
     def _report(self) -> str:
         lines = [
@@ -209,6 +215,10 @@ class Scheduler:
         if len(self._waiting) > _LISTED:
             lines.append(f"  and {len(self._waiting) - _LISTED} programs more")
         return "\n".join(lines)
+
+
+def _all_left(pes: list[int]) -> str:
+    return f"PE {pes[0]} has left the world" if len(pes) == 1 else f"PEs {', '.join(map(str, pes))} have left the world"
 
 
 def _arrive_one(programs: list[Program], turns: Turns, *, forced: bool) -> bool:

@@ -311,6 +311,10 @@ class CpuWorld(World):
         places += [waited_in for waited_in, _ in self._group_places.values()]
         return {pe: call.split("\n")[0] for place in places for pe, call in place.ahead().items()}
 
+    def pes_that_left(self) -> list[int]:
+        """Whose programs have ended without an error; what they have not sent does not come."""
+        return [pe for pe in range(self.n_pes) if self.control.state(pe) == State.LEFT]
+
     def _give_up(self, reason: str) -> NoReturn:
         self.break_world(reason)
         raise BrokenWorldError(f"PE {self.pe} {reason}")

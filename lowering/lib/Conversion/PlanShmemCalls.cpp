@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 using namespace mlir;
 
@@ -30,8 +31,30 @@ bool isInWarpSpecializedRegion(Operation *op) {
   return false;
 }
 
-/// What is wrong with `op`; empty when nothing is.
-std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas, bool hasPartitions) {
+/// The functions of `module` that partitions call, themselves or by way of others. Those that are inlined are gone.
+llvm::SmallPtrSet<Operation *, 4> functionsOfPartitions(ModuleOp module) {
+  llvm::SmallPtrSet<Operation *, 4> functions;
+  llvm::SmallVector<Operation *> callers;
+  module.walk([&](Operation *op) {
+    if (isPartitioned(op))
+      callers.push_back(op);
+  });
+  while (!callers.empty())
+    callers.pop_back_val()->walk([&](Operation *op) {
+      auto callee = op->getAttrOfType<FlatSymbolRefAttr>("callee");
+      Operation *function = callee ? SymbolTable::lookupSymbolIn(module, callee) : nullptr;
+      if (function && functions.insert(function).second)
+        callers.push_back(function);
+    });
+  return functions;
+}
+
+bool isInOneOf(const llvm::SmallPtrSet<Operation *, 4> &functions, Operation *op) {
+  return llvm::any_of(functions, [&](Operation *function) { return function->isProperAncestor(op); });
+}
+
+/// What is wrong with `op`, which `isCalled` by a partition or not; empty when nothing is.
+std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas, bool hasPartitions, bool isCalled) {
   StringRef name = op->getName().getStringRef();
   if (std::string why = whyUnavailable(op, transport); !why.empty())
     return textOf(name, " ", why, " on transport ", stringify(transport));
@@ -40,6 +63,10 @@ std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas, bo
   if (isInWarpSpecializedRegion(op))
     return textOf(name, " stands in a warp-specialised region: it needs every warp of the program, and a partition has "
                         "only some of them; move it out of the loop, or drop warp_specialize=True");
+  if (isCalled)
+    return textOf(name,
+                  " stands in a noinline function that a warp-specialised region calls: it needs every warp of the "
+                  "program, and a partition has only some of them; call the function outside");
   if (hasPartitions && transport != Transport::P2p && op.getCaller() == Caller::Block)
     return textOf(name, " in a warp-specialised kernel: ", stringify(transport),
                   "'s routine would wait for the partitions' warps, too; give it scope=\"warp\" or \"thread\", or use "
@@ -131,13 +158,15 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     bool hasPartitions =
         module.walk([](Operation *op) { return isPartitioned(op) ? WalkResult::interrupt() : WalkResult::advance(); })
             .wasInterrupted();
+    llvm::SmallPtrSet<Operation *, 4> called = functionsOfPartitions(module);
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
     llvm::MapVector<StringAttr, std::string> symbols;
     std::string error, warnings, collective, scratch, waits;
     int32_t sites = 0;
     llvm::MapVector<StringRef, std::string> symmetric;
     module.walk([&](LibraryCall op) {
-      std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, hasPartitions);
+      std::string mistake =
+          findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, hasPartitions, isInOneOf(called, op));
       if (!mistake.empty()) {
         error = sourceLine(op->getLoc()) + ": " + mistake;
         return WalkResult::interrupt();

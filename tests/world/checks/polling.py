@@ -57,6 +57,24 @@ def check_what_is_read_often_is_no_wait(world: Any) -> None:
 
 
 @triton.jit
+def spin_on_many(flags, out, N: tl.constexpr):
+    words = flags + tl.arange(0, N)
+    if tl.program_id(0) == 0:
+        looked = 0
+        while tl.min(tl.load(words, volatile=True)) == 0:
+            looked += 1
+        tl.store(out, looked)
+    else:
+        tl.store(words, 1)
+
+
+def check_many_words_are_polled_as_well_as_one(world: Any) -> None:
+    flags, out = torch.zeros(16384, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
+    spin_on_many[(2,)](flags, out, len(flags))
+    assert flags.all()
+
+
+@triton.jit
 def spin_for_ever(flag, out, n):
     looked = 0
     while tl.load(flag) == 0:  # HERE spin

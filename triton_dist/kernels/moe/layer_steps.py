@@ -34,7 +34,7 @@ __all__ = ["Steps", "choose", "differentiable_steps", "steps_of"]
 _FUSED_FROM = 4096
 """Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
 _FUSED_EXPERTS = 256
-_FUSED_COLUMNS = 4096
+_FUSED_COLUMNS = 6144
 """Of a token, from which on two kernels are not slower than tokens that TMA moves once to each PE."""
 
 
