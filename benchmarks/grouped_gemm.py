@@ -3,8 +3,9 @@
     torchrun --nproc-per-node 1 benchmarks/grouped_gemm.py [--candidates] [--only TEXT] [--rows N ...] [--save FILE]
     torchrun --nproc-per-node 1 benchmarks/grouped_gemm.py --scales blocks [--only DeepSeek] [--rows 64 128 1024]
 
-Both GEMMs of the experts of Qwen3-30B-A3B (64 of 128, as on 2 GPUs) and of DeepSeek-V3 (32 of 256, as on 8). Experts
-have equally many rows; then as many on average, drawn as a router without preferences would. The bound is the longer of
+Both GEMMs of the experts of Qwen3-30B-A3B and Qwen3-235B-A22B (64 of 128, as on 2 GPUs), of DeepSeek-V3 (32 of 256, as
+on 8) and of Mixtral-8x7B (4 of 8). Experts have equally many rows; then as many on average, drawn as a router without
+preferences would. The bound is the longer of
 two times: that of reading the matrices and rows and writing the results once, at the rate that a kernel reads memory
 here, and that of the operations, at the rate of a large dense GEMM here. The peers are torch's grouped GEMM, and cuBLAS
 with as many rows and a single matrix, which is what a dense layer of this size would take.
@@ -52,9 +53,13 @@ SHAPES = (
     Shape("Qwen3-30B-A3B, down", 64, 768, 2048, False),
     Shape("DeepSeek-V3, gate and up", 32, 7168, 4096, True),
     Shape("DeepSeek-V3, down", 32, 2048, 7168, False),
+    Shape("Qwen3-235B-A22B, gate and up", 64, 4096, 3072, True),
+    Shape("Qwen3-235B-A22B, down", 64, 1536, 4096, False),
+    Shape("Mixtral-8x7B, gate and up", 4, 4096, 28672, True),
+    Shape("Mixtral-8x7B, down", 4, 14336, 4096, False),
 )
 ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-DRAWN = (8, 64, 128, 256, 512)
+DRAWN = (8, 64, 128, 256, 512, 1024)
 """Rows of an expert on average, where they are drawn."""
 
 CONFIGS = (

@@ -31,7 +31,7 @@ def run_case(kind: str, average: int, n_pes: int) -> None:
         gathered = torch.zeros(n_pes, MAX_TOKENS, INNER).bfloat16()
         dispatch_grouped_gemm.run_dispatch(
             x, up.transpose(1, 2), hidden, gathered, words(1024), (words(EXPERTS * n_pes * 8), words(MAX_TOKENS)),
-            words(128), Peers(0, words(24), distances), distances, 40, config_for(average, True), 132,
+            words(128), Peers(0, words(24), distances), distances, 40, config_for(average, True, exchanges=True), 132,
         )  # fmt: skip
         return
     products, slots = torch.zeros(1024, INNER).bfloat16(), torch.zeros(2 * n_pes * MAX_TOKENS * 1024).bfloat16()
@@ -40,7 +40,8 @@ def run_case(kind: str, average: int, n_pes: int) -> None:
         slots, words(132 * 256), distances, distances, 1, 40, EXPERTS,
     )  # fmt: skip
     grouped_gemm_combine.run_combine(
-        hidden, down.transpose(1, 2), words(EXPERTS), exchange, words(128), 1024, True, config_for(average), 132
+        hidden, down.transpose(1, 2), words(EXPERTS), exchange, words(128), 1024, True,
+        config_for(average, exchanges=True), 132,
     )  # fmt: skip
 
 

@@ -101,6 +101,34 @@ def check_hopper_grouped_gemm_with_scales_of_blocks(world: Any) -> None:
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+def check_hopper_grouped_gemm_of_uneven_experts(world: Any) -> None:
+    """Rows that are left for one group, for both, for none; one, two and an odd number of columns of tiles; experts of
+    which C has not all rows."""
+    counts, offsets = [0, 1, 16, 32, 33, 64, 65, 96, 0, 150, 40], [0, 0, 1, 17, 50, 90, 154, 220, 316, 316, 466]
+    rows, inner, experts = 490, 192, 11
+    generator = torch.Generator().manual_seed(3)
+    for columns, fold, by_columns in (
+        (40, 1, True), (64, 1, False), (200, 1, True), (328, 1, False), (64, 2, True), (400, 2, True),
+    ):  # fmt: skip
+        a = torch.randint(-2, 3, (rows, inner), generator=generator).to(torch.bfloat16)
+        b = torch.randint(-2, 3, (experts, inner, columns), generator=generator).to(torch.bfloat16)
+        found = torch.full((rows, columns // fold), torch.nan, dtype=torch.bfloat16)
+        of_columns = b.transpose(1, 2).contiguous().transpose(1, 2)
+        run_grouped(
+            a, of_columns if by_columns else b, found, None, None, torch.tensor([*offsets, rows]).int(),
+            torch.tensor(counts).int(), Config(64, 64, 2, 2, fold=fold), 5,
+        )  # fmt: skip
+        expected = torch.full_like(found, torch.nan)
+        for expert, (begin, count) in enumerate(zip(offsets, counts, strict=True)):
+            sums = (a[begin : begin + count].float() @ b[expert].float()).to(torch.bfloat16)
+            if fold == 2:
+                gate, up = sums.float().chunk(2, 1)
+                sums = (torch.nn.functional.silu(gate) * up).to(torch.bfloat16)
+            expected[begin : begin + count] = sums
+        tolerance = 1e-2 if fold == 2 else 0
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 def check_hopper_layers_of_every_algorithm(world: Any) -> None:
     """Which kernels they take."""
     layer = Layer(world, [70, 0, 37], hidden=512, inner=64, max_tokens=70, dtype=torch.float16)

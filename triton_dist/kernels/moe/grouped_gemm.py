@@ -52,9 +52,10 @@ __all__ = [
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 _FEW, _FEW_OF_BLOCKS = 128, 40
-"""Rows of an expert on average: up to so many take small tiles, without scales of blocks and with them.
+"""Rows of an expert on average: up to so many take small tiles, of the portable kernel and of those that exchange rows
+meanwhile, and of Hopper's with scales of blocks.
 
-With them the one group of a small tile scales its sums while no other multiplies: with 64 rows on average, of which
+With these the one group of a small tile scales its sums while no other multiplies: with 64 rows on average, of which
 some experts have more, small tiles took 326 µs on an H200, and twice as many large ones, for 256 rows, 453.
 """
 
@@ -274,13 +275,14 @@ def multiply_tiles(
     )  # fmt: skip
 
 
-def config_for(average: int, swiglu: bool = False, of_blocks: bool = False) -> Config:
-    """The tile of the Hopper kernel for so many rows an expert, from measurements (docs/decisions/0073).
+def config_for(average: int, swiglu: bool = False, of_blocks: bool = False, exchanges: bool = False) -> Config:
+    """The tile of the Hopper kernel for so many rows an expert, from measurements (docs/decisions/0073, 0137), or of
+    one that also ``exchanges`` rows.
 
     Narrow tiles are many, so that all programs end at about the same time. They leave room for the sums of a block,
     which with scales ``of_blocks`` take registers beside those of a tile.
     """
-    few = average <= (_FEW_OF_BLOCKS if of_blocks else _FEW)
+    few = average <= (_FEW if exchanges else _FEW_OF_BLOCKS if of_blocks else 0)
     block_m, stages, groups = (64, 8, 1) if few else (128, 6, 2)
     return Config(block_m, 128, stages, groups, fold=1 + swiglu, of_blocks=of_blocks)
 

@@ -66,7 +66,7 @@ def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor
 def _config(routing: GatheredRouting, fold: bool) -> Config:
     """The same on all PEs: for the rows of an expert, if all PEs have as many tokens as they may."""
     rows = routing.members.size * routing.max_tokens * routing.top_k
-    return config_for(-(-rows // routing.num_experts), fold)
+    return config_for(-(-rows // routing.num_experts), fold, exchanges=True)
 
 
 def dispatch(

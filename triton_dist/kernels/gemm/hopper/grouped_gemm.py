@@ -9,7 +9,11 @@ The load warp runs ahead of the multiply groups across tiles and experts. With f
 loading B, and the bytes in flight never drain between tiles.
 
 The tensor cores take 64 rows at a time, but only rows that exist, rounded up to 16, are loaded. What lies behind them
-in shared memory gives sums that are not stored. A group without rows in its half of a tile multiplies nothing.
+in shared memory gives sums that are not stored.
+
+A group without rows in its half of a tile multiplies all the same where the expert has other tiles. A tile that took
+half of their time would bring its program out of step with those that load the same blocks of B, which are faster
+together (docs/decisions/0137).
 
 Operands of fp8 may have scales of rows, by which the sums of a tile are multiplied; or of blocks, by which those of
 each block along K are (``block_scales.py``).
@@ -227,7 +231,10 @@ def _multiply(
         begin = gl.load(groups.offsets + expert)
         # Where an expert has more rows by its count than C has, those are not stored.
         left = gl.minimum(rows, c_map.shape[0] - begin) - row
-        if (left > 0) & (begin >= 0):
+        multiplies = left > 0
+        if not CONFIG.of_blocks:
+            multiplies |= rows > CONFIG.block_m
+        if multiplies & (begin >= 0):
             if CONFIG.of_blocks:
                 sums, step = _accumulate_blocks(
                     GROUP, operands, a_scales, b_scales, groups, expert, begin + row, left, column, N, step, CONFIG,
@@ -240,7 +247,8 @@ def _multiply(
                     sums = _scaled(sums, a_scales + begin + row, of_columns, left, column, N, CONFIG)
             if CONFIG.fold == 2:
                 sums = swiglu(sums, c_map.dtype)
-            store_rows(GROUP, sums, tiles, c_map, c, begin, row, None, left, column * CONFIG.c_columns, N)
+            if left > 0:
+                store_rows(GROUP, sums, tiles, c_map, c, begin, row, None, left, column * CONFIG.c_columns, N)
         else:
             for _ in range(groups.k_steps):
                 mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
