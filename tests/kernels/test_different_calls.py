@@ -30,7 +30,7 @@ CALLS = {
     "rows": "kernels.all_gather_gemm(torch.ones(2, 2), torch.ones(2, 4), rows=(8, 7)[world.pe // 3], group=group)",
     "scattered rows": "kernels.gemm_reduce_scatter(torch.ones(7 + world.pe // 3, 2), torch.ones(2, 4), group=group)",
     "result": "kernels.gemm_reduce_scatter(*(torch.ones(4, 4).to(torch.float8_e4m3fn) for _ in range(2)),"
-    " torch.ones(2, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
+    " torch.ones(4 // group_size, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
     "gradients": "torch.ops.triton_dist.all_gather_gemm_gradients(torch.ones(8, 2), torch.ones(2, 4 + world.pe // 3),"
     " torch.ones(4 + world.pe // 3, 2), 0, *kernels.functional.resolve(group))",
     # Whose shapes are alike, as kernels see them.

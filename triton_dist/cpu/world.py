@@ -397,6 +397,11 @@ class CpuWorld(World):
             raise
         self.check_intact(call)
 
+    def leaves_kernels_unfinished(self, error: BaseException) -> bool:
+        from triton_dist.triton_api.interpreter import InterpreterError  # here, since a kernel has been interpreted
+
+        return isinstance(error, InterpreterError) or not isinstance(error, Exception)
+
     def _close_group(self, group: HostGroup) -> None:
         del self._group_places[group.name]
         self._channels.close(group.name)

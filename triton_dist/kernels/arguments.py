@@ -176,7 +176,11 @@ def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.
                 f" multiple of {size} bytes; use one that is not a view from its middle"
             )
     dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
-    return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
+    # An empty view may begin anywhere, where PyTorch makes none of another dtype.
+    return [
+        tensor.detach().reshape(-1).view(dtype) if tensor.numel() else tensor.new_empty(0, dtype=dtype)
+        for tensor in tensors
+    ]
 
 
 def word_bytes(part_bytes: int) -> int:

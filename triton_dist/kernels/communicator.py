@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -24,6 +24,7 @@ from triton_dist.kernels.protocols.members import Members
 from triton_dist.native_calls import Guard
 from triton_dist.torch_api import stream_handles
 from triton_dist.world import World
+from triton_dist.world.calls import CallsDifferError
 from triton_dist.world.current import current_world
 from triton_dist.world.groups import HostGroup
 from triton_dist.world.integers import integer
@@ -52,6 +53,15 @@ class Owned(Protocol):
 _Owned = TypeVar("_Owned", bound=Owned)
 
 
+class _Failure(NamedTuple):
+    """A call that ended in an error on this PE, when others may have made it."""
+
+    call: str
+    error: str
+    in_a_kernel: bool
+    """Whether what it exchanges is left as it was in the middle."""
+
+
 class _Call:
     """Context of a call that has begun; one for all calls of a communicator."""
 
@@ -61,9 +71,11 @@ class _Call:
     def __enter__(self) -> Communicator:
         return self._communicator
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         communicator = self._communicator  # as end() does, without a call: every prepared launch comes here
         communicator._depth -= 1
+        if error is not None:
+            communicator._remember(error)
         communicator._calls.release()
 
 
@@ -128,6 +140,10 @@ class Communicator(NotCopied):
         self.described: tuple[str, ...] = ()
         """What is compared of a call beside what its function compares; see :meth:`describing`."""
         self._made = 0
+        self._made_before = 0
+        """When the call began that other calls may be in."""
+        self._failure: _Failure | None = None
+        self._last_call: tuple[Any, ...] = ("",)
         self._last: list[tuple[Any, ...]] = [()] * _REMEMBERED
         self._equal: dict[tuple[Any, ...], None] = {}
 
@@ -270,11 +286,15 @@ class Communicator(NotCopied):
                 " triton_dist.kernels.Communicator for each thread"
             )
         self._depth += 1
-        if self._depth == 1 and self._on_gpu:
+        if self._depth == 1:
+            self._made_before = self._made
             try:
-                handle = self.current_stream()
-                if handle != self._handle:
-                    self._change_stream(function, handle)
+                if self._failure is not None:
+                    self._go_on_after(self._failure, function)
+                if self._on_gpu:
+                    handle = self.current_stream()
+                    if handle != self._handle:
+                        self._change_stream(function, handle)
             except BaseException:
                 self.end()
                 raise
@@ -283,6 +303,31 @@ class Communicator(NotCopied):
         """The call that began last has ended."""
         self._depth -= 1
         self._calls.release()
+
+    def _remember(self, error: BaseException) -> None:
+        """A call of this PE has ended in an error. The others may have made it if it was compared, and if the error is
+        none that all of them have."""
+        if self._made == self._made_before or isinstance(error, (CallsDifferError, MemoryError)):
+            return
+        in_a_kernel = self.world.leaves_kernels_unfinished(error)
+        if self._failure is None and (in_a_kernel or self.n_pes > 1):
+            self._failure = _Failure(_text(self._last_call), f"{type(error).__name__}: {error}", in_a_kernel)
+            self._handle = -1  # so that prepared calls, too, come to begin()
+
+    def _go_on_after(self, failure: _Failure, function: str) -> None:
+        """The first call after one that failed here: the members meet, which those do not that made the failed one."""
+        if failure.in_a_kernel:
+            text = (
+                f"{function}: an earlier call of {self} failed in the middle of what its members exchange, and no other"
+                f" can follow: go on with another triton_dist.kernels.Communicator, or end the program. It was"
+                f" {failure.call}, and the error was {failure.error}"
+            )
+            self.world.break_world(f"cannot go on. {text}")  # others may wait for this one, in either call
+            raise RuntimeError(text)
+        self.exchange(f"{function}, the first call of {self} after one that failed", "")
+        self._failure = None
+        if self._stream is not None:
+            self._handle = self._stream.cuda_stream
 
     def stream_handle(self) -> int:
         """The handle of the current stream, on which the call that began last works."""
@@ -308,6 +353,7 @@ class Communicator(NotCopied):
             RuntimeError: a member's call differs; the message has every member's.
         """
         self._made += 1
+        self._last_call = call
         if self.n_pes == 1:
             return
         if self.described:

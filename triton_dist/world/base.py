@@ -370,6 +370,17 @@ class World(NotCopied, ABC):
     compares_every_call = False
     """Whether :meth:`compare_call` costs so little that it is for every call, and not only for new ones."""
 
+    def leaves_kernels_unfinished(self, error: BaseException) -> bool:
+        """Whether ``error`` may have ended a kernel in its middle, in a world that goes on after it."""
+        return False
+
+    def break_world(self, reason: str) -> None:
+        """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts.
+
+        Only where :meth:`leaves_kernels_unfinished` can be true.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def compare_call(self, group: HostGroup, number: int, call: str, made: Callable[[int], str | None]) -> None:
         """Check that call ``number`` of each member of ``group`` is ``call``, as far as they have come to it.

@@ -277,6 +277,26 @@ def check_decode_mistakes(world: Any) -> None:
             flash_decode(q, cache, cache, lengths, scatter_heads=True)
 
 
+def check_keys_of_minus_infinity(world: Any) -> None:
+    """The first and the second block, all keys of a PE, and all: as if they were not there."""
+    each = 40
+    q, keys = torch.ones(1, 2, 16), torch.ones(1, each * world.n_pes, 1, 16)
+    values = numbers(1, each * world.n_pes, 1, 16, seed=3)
+    lengths = torch.full((1,), each * world.n_pes, dtype=torch.int32)
+    mine = slice(each * world.pe, each * (world.pe + 1))
+    for gone in (slice(0, 15), slice(0, 16), slice(16, 32), slice(0, each), slice(each - 16, None), slice(0, None)):
+        some = keys.clone()
+        some[:, gone] = -torch.inf
+        found, lse = flash_decode(q, some[:, mine], values[:, mine].contiguous(), lengths, interleave=each)
+        kept = torch.ones(each * world.n_pes, dtype=torch.bool)
+        kept[gone] = False
+        if kept.any():
+            torch.testing.assert_close(found, values[:, kept].mean(1).expand(1, 2, 16), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(lse, 4 + kept.sum().log().expand(1, 2), rtol=1e-5, atol=1e-5)
+        else:
+            assert (found == 0).all() and (lse == -torch.inf).all(), (found, lse)
+
+
 def check_block_tables_out_of_range(world: Any) -> None:
     """What is in use of a table must be pages; what is not may be anything. A kernel that failed has sent nothing."""
     q, pages = torch.ones(1, 2, 16), torch.ones(3, 4, 1, 16)

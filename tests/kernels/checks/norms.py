@@ -173,6 +173,9 @@ def check_norm_and_gemm(world: Any) -> None:
             close_to(found.double(), silu(gate) * up)
             assert torch.equal(found, functional.norm_gemm(a[None], b, weight, eps=1e-5, activation="swiglu")[0])
     assert kernels.norm_gemm(torch.empty(0, 8), torch.ones(8, 4), activation="swiglu").shape == (0, 2)
+    large, eye = torch.full((3, 64), 20000.0).half(), torch.eye(64).half()  # times the weight more than float16 holds
+    for _ in range(2):
+        assert (kernels.norm_gemm(large, eye, torch.full((64,), 4.0)) == 4).all()
     with raises(ValueError, r"norm_gemm: norm_weight must be 8 contiguous floats, as many as a has columns, got shape"):
         kernels.norm_gemm(torch.ones(2, 8), torch.ones(8, 4), torch.ones(4))
     with raises(ValueError, r"norm_gemm: operands of torch.float8_e4m3fn are not taken"):

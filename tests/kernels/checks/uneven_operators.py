@@ -56,6 +56,21 @@ def check_uneven_gemms_and_their_gradients(world: Any) -> None:
             same(residual.grad, weights)
 
 
+def check_empty_shards_that_begin_anywhere(world: Any) -> None:
+    """Of one row of a flat buffer: a PE without rows has a view at an offset that makes no words."""
+    for dtype, columns in ((torch.float16, 18), (torch.float16, 64), (torch.int8, 7)):
+        row = torch.ones(columns + 1, dtype=dtype)[1:].view(1, columns)
+        assert torch.equal(functional.all_gather(cut(row, 0, world), rows=1), row)
+        if dtype.is_floating_point:
+            b = leaf(torch.ones(columns, 3, dtype=dtype))
+            a = leaf(row)
+            found = functional.all_gather_gemm(cut(a, 0, world), b, rows=1)
+            assert (found == columns).all()
+            found.sum().backward()
+            assert (a.grad == 3 * world.n_pes).all() == (world.pe == 0), a.grad
+            assert (kernels.all_gather_gemm(cut(row, 0, world), b.detach(), rows=1) == columns).all()
+
+
 def check_uneven_gradients_of_one_operand_only(world: Any) -> None:
     A, B = whole(7, 4), whole(4, 5, seed=1)
     for operand in range(2):

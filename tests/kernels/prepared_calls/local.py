@@ -51,13 +51,23 @@ def grouped_gemms_of_other_tensors_are_of_these() -> None:
 
 
 def tiles_are_those_for_expected_rows() -> None:
-    out = ROWS.new_empty(17, 32)
-    for _ in range(2):  # calls that are made, and then repeated
-        launches = []
-        for expected in (None, 128, 129):
-            moe.grouped_gemm(ROWS, COLUMNS, OFFSETS, COUNTS, out=out, expected_rows=expected)
-            launches.append(RECORDER.last)
-        assert launches[0] == launches[1] != launches[2]
+    out, fp8 = ROWS.new_empty(17, 32), torch.float8_e4m3fn
+    for a, b, scales, few in (
+        (ROWS, COLUMNS, {}, None),
+        (ROWS.to(fp8), COLUMNS.transpose(1, 2).to(fp8).transpose(1, 2), _scales_of_blocks(), 40),
+    ):
+        for _ in range(2):  # calls that are made, and then repeated
+            launches = []
+            for expected in (None, 40, 41, 129):
+                moe.grouped_gemm(a, b, OFFSETS, COUNTS, out=out, expected_rows=expected, **scales)
+                launches.append(RECORDER.last)
+            assert launches[0] == launches[1] and launches[2] == launches[3]
+            assert (launches[1] == launches[2]) == (few is None)
+
+
+def _scales_of_blocks() -> dict[str, torch.Tensor]:
+    of_matrices = torch.ones(len(COLUMNS), -(-COLUMNS.shape[2] // 128), -(-COLUMNS.shape[1] // 128))
+    return {"a_scales": torch.ones(len(ROWS), -(-ROWS.shape[1] // 128)), "b_scales": of_matrices}
 
 
 def tokens_are_grouped_and_added_up_again() -> None:

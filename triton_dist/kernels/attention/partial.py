@@ -72,8 +72,9 @@ def attend(
             logits = tl.dot(rest_of_q, tl.trans(rest), logits, input_precision="ieee")
         logits = tl.where(there[None, :], logits * scale, float("-inf"))
         now = tl.maximum(largest, tl.max(logits, axis=1))
-        kept = tl.exp2(largest - now)
-        weights = tl.exp2(logits - now[:, None])
+        finite = tl.where(now == float("-inf"), 0.0, now)  # as long as all keys score -inf
+        kept = tl.exp2(largest - finite)
+        weights = tl.exp2(logits - finite[:, None])
         weight = weight * kept + tl.sum(weights, axis=1)
         if V_IN_K:
             value = key

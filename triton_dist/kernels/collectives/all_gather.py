@@ -193,9 +193,9 @@ def all_gather_parts(
         algorithm = check_collective(comm, "all_gather", algorithm, ("low_latency", "exchange", "push", "two_level"))
         limit = check_sm_margin("all_gather", sm_margin)
         compared = "all_gather, parts", output.shape, part, output.dtype, algorithm, sm_margin
-        comm.compare(*compared)
         size = output.element_size()
         to, source = words("all_gather", math.gcd(part, output.numel()) * size, output, input)
+        comm.compare(*compared)
         n = part * size // to.element_size()
         if algorithm == "auto":
             sent = part * size * (comm.n_pes - 1)

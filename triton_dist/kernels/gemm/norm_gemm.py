@@ -79,12 +79,12 @@ def norm_gemm(
             columns.
 
     Returns:
-        [M, N], or [M, N / 2], of ``a``'s dtype. Products are accumulated in float32. The normalised operand is rounded
-        before its rows are divided by their root mean square.
+        [M, N], or [M, N / 2], of ``a``'s dtype. Products are accumulated in float32. In one kernel the normalised
+        operand is rounded before its rows are divided by their root mean square.
 
-    Up to 64 rows are one kernel. With more, the norm is a kernel of its own; with more than 128, the GEMM is the local
-    one of the fused GEMMs, and the first call is *collective*. May be captured in a CUDA graph after it has run once
-    for its shape.
+    Up to 64 rows are one kernel. With more, and of float16, the norm is a kernel of its own; with more than 128, the
+    GEMM is the local one of the fused GEMMs, and the first call is *collective*. May be captured in a CUDA graph
+    after it has run once for its shape.
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
@@ -116,7 +116,8 @@ def norm_gemm(
     c = a.new_empty(a.shape[0], b.shape[1] // int(fold_of(activation)))
     epilogue = check_epilogue(_NAME, b, c, activation, bias, None, reduces=False)
     rows = a.shape[0]
-    is_normalised = rows > MAX_ROWS_OF_NORM and norm_weight is not None
+    # In the one kernel elements are multiplied by the weight before their row is divided, which float16 may not hold.
+    is_normalised = norm_weight is not None and (rows > MAX_ROWS_OF_NORM or a.dtype == torch.float16)
     if is_normalised:
         a, norm_weight = _normalised(a, norm_weight, eps), None
     if rows > MAX_ROWS:

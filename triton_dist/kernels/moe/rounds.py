@@ -130,7 +130,8 @@ def _send_batch(
     flat = mine.reshape([B * KP])
     order = tl.arange(0, B * KP)
     same = (flat[:, None] == flat[None, :]) & (order[:, None] < order[None, :])
-    ranks = tl.sum(same.to(tl.int32), axis=0) + tl.gather(chosen, tl.maximum(flat, 0), 0)
+    is_expert = (flat >= 0) & (flat < N * L)  # of others a program that counts them says that they are none
+    ranks = tl.sum(same.to(tl.int32), axis=0) + tl.gather(chosen, tl.where(is_expert, flat, 0), 0)
     there = (tokens < n_tokens)[:, None] & (choices < K)[None, :]
     weight = tl.load(weights + tokens.to(tl.int64)[:, None] * K + choices[None, :], mask=there, other=0.0)
     header = at + AT + choices[None, :]
