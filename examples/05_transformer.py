@@ -2,8 +2,8 @@
 
 The model and its plans are in qwen3.py, layers of experts in qwen3_moe.py. A prefill of a few tokens fills the KV
 cache, with the sequence sharded; a step of decode follows for each further token, with the rows of the batch on every
-PE and each all-reduce fused with the residual and the norm behind it. The logits of all steps are compared with those
-of the same model on one PE.
+PE, each all-reduce fused with the residual, and each norm with the GEMM behind it. The logits of all steps are compared
+with those of the same model on one PE.
 
     torchrun --nproc-per-node 2 examples/05_transformer.py [--config qwen3-30b-a3b] [--layers 48] [--mode graph]
 """

@@ -48,7 +48,10 @@ class Channels:
             RuntimeError: this PE has as many groups as it may.
         """
         if not self._free:
-            raise RuntimeError(f"PE {self._pe} has {MAX_GROUPS} groups, and no more are to be had: close() one")
+            raise RuntimeError(
+                f"PE {self._pe} has {MAX_GROUPS} groups, and no more are to be had: close() those that are not used. A"
+                " triton_dist.kernels.Communicator that is dropped stays open"
+            )
         number = self._free.popleft()
         at = self._offset + number * _STEP
         mine = self._heap.base(self._pe) + at

@@ -93,7 +93,7 @@ class CpuWorld(World):
         teams = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
         first = padded(teams + CHANNEL_BYTES)  # of the memory of groups
         for_groups = group_memory_size(launch)
-        reserved = first + for_groups
+        self._reserved = reserved = first + for_groups
         checked = environment.get("TRITON_DIST_CHECK")
         self._transport = self._join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
         self.heap, self.control = self._transport.heap, self._transport.control
@@ -167,9 +167,10 @@ class CpuWorld(World):
         return tensor_at(self.heap.base(self.pe) + offset, shape, dtype, self.device, use, self.heap)
 
     def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        size = self._allocator.size - self._reserved  # which users have not asked for
         return (
             f"the symmetric heap cannot hold {math.prod(shape) * dtype.itemsize} bytes more ({shape}, {dtype}): of its "
-            f"{self._allocator.size} bytes {self._allocator.free} are free, at most {self._allocator.largest} in one "
+            f"{size} bytes {self._allocator.free} are free, at most {self._allocator.largest} in one "
             "piece; TRITON_DIST_SYMMETRIC_SIZE sets its size"
         )
 

@@ -284,6 +284,13 @@ class Buffer(LowLatency):
         received = handle.received
         for tensor in added:
             check_tensor(name, "bias", tensor, (received.routing.n_tokens, x.shape[1]))
+        if topk_weights is not None:
+            check_tensor(name, "topk_weights", topk_weights)
+            if topk_weights.dim() != 2 or topk_weights.shape[0] != handle.rows:
+                raise ValueError(
+                    f"{name}: topk_weights must be [{handle.rows}, top_k], of rows that came, got"
+                    f" {tuple(topk_weights.shape)}"
+                )
         wait_for(name, previous_event, x, topk_weights, *added)
         if config is not None and received.routing.num_sms:
             received = _with_num_sms(received, _num_sms(config))
@@ -293,12 +300,6 @@ class Buffer(LowLatency):
             combined = sum((tensor.float() for tensor in added), combined.float()).to(combined.dtype)
         weights = None
         if topk_weights is not None:
-            check_tensor(name, "topk_weights", topk_weights)
-            if topk_weights.dim() != 2 or topk_weights.shape[0] != handle.rows:
-                raise ValueError(
-                    f"{name}: topk_weights must be [{handle.rows}, top_k], of rows that came, got"
-                    f" {tuple(topk_weights.shape)}"
-                )
             top_k = topk_weights.shape[1]
             wide = torch.nn.functional.pad(topk_weights.float(), (0, -top_k % 4)).contiguous()
             with calling(name, self.comm, between_hosts=True):

@@ -12,10 +12,15 @@ from triton_dist.expert_buffer.events import EventOverlap, ended
 from triton_dist.expert_buffer.fp8 import packed_exponents, to_fp8
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gradients import records_gradients
 from triton_dist.kernels.moe.results import result_of
 from triton_dist.kernels.options import check_int
+from triton_dist.torch_api import version_of
 
 __all__ = ["LowLatency"]
+
+_COMBINED = (torch.bfloat16, torch.float16, torch.float32)
+"""Of rows that are added up."""
 
 _TIMES = "triton_dist.kernels.tracing records what programs wait for"
 
@@ -29,6 +34,8 @@ class _Handle(moe.Dispatched):
     """Of a row before it was converted."""
     has_come = False
     """Whether the tokens have been received: by the dispatch, or by its hook."""
+    version_of_weights: Any = None
+    """PyTorch's version of the weights that were sent with the tokens."""
 
 
 class _PendingHooks:
@@ -126,7 +133,7 @@ class LowLatency:
         return_recv_hook: bool = False,
         *,
         topk_weights: torch.Tensor | None = None,
-    ) -> tuple[Any, torch.Tensor, moe.Dispatched, EventOverlap, Callable[[], None]]:
+    ) -> tuple[Any, torch.Tensor, moe.Dispatched, EventOverlap, Callable[[], None] | None]:
         """Each token to its experts, without the host.
 
         Args:
@@ -142,7 +149,8 @@ class LowLatency:
 
         Returns:
             recv_x [L, ranks * max tokens, hidden], recv_count [L] int32: how many of an expert's rows are used, the
-            handle, an event, the hook. Scales are [L, ranks * max tokens, hidden / 128] float32, row by row; or
+            handle, an event, the hook, or None without ``return_recv_hook``. Scales are
+            [L, ranks * max tokens, hidden / 128] float32, row by row; or
             [L, ranks * max tokens, hidden / 512] int32, column by column, with ``use_ue8m0``.
 
         Raises:
@@ -187,6 +195,7 @@ class LowLatency:
             raise
         received = _Handle(*result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty))
         received.buffer, received.columns = self, x.shape[1]
+        received.version_of_weights = None if topk_weights is None else version_of(topk_weights)
         of_rows = None if received.scales is None else received.scales.view(local, room, -1)
         packed = None
         if use_ue8m0:
@@ -210,7 +219,7 @@ class LowLatency:
         if use_fp8:
             by_expert = by_expert, of_rows if packed is None else packed
         event = ended(async_finish, x, topk_idx, received.x, received.scales, received.memory)
-        return by_expert, received.counts, received, event, hook
+        return by_expert, received.counts, received, event, hook if return_recv_hook else None
 
     def low_latency_combine(
         self,
@@ -224,14 +233,14 @@ class LowLatency:
         return_recv_hook: bool = False,
         out: torch.Tensor | None = None,
         combine_wait_recv_cost_stats: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, EventOverlap, Callable[[], None]]:
+    ) -> tuple[torch.Tensor, EventOverlap, Callable[[], None] | None]:
         """The weighted sum of each token's rows [T, hidden]; ``x`` is [L, ranks * max tokens, hidden].
 
-        Unless they were given to :meth:`low_latency_dispatch`, the weights are sent to the experts first.
+        The weights are sent to the experts first, unless :meth:`low_latency_dispatch` was given them as they are.
         ``use_logfmt`` has no effect: rows are sent as they are. Nor has ``zero_copy``: ``x`` is read where it lies.
 
         Returns:
-            The result, which is ``out`` if that is given, an event, the hook.
+            The result, which is ``out`` if that is given, an event, the hook, or None without ``return_recv_hook``.
 
         Raises:
             RuntimeError: the hook of the dispatch has not been called. TypeError, ValueError: an argument is not as of
@@ -240,8 +249,9 @@ class LowLatency:
         refuse("low_latency_combine", "combine_wait_recv_cost_stats", combine_wait_recv_cost_stats, _TIMES)
         if async_finish and return_recv_hook:
             raise ValueError("low_latency_combine: async_finish and return_recv_hook: give one")
-        routing = self._check_combine(x, topk_idx, topk_weights, handle, out).routing
-        if routing.weights is not topk_weights:
+        checked = self._check_combine(x, topk_idx, topk_weights, handle, out)
+        routing = checked.routing
+        if routing.weights is not topk_weights or version_of(topk_weights) != checked.version_of_weights:
             nothing = torch.zeros(routing.n_tokens, 4, dtype=torch.float32, device=x.device)
             experts = routing.local_experts * self.group_size
             weighted = moe.dispatch(
@@ -264,13 +274,16 @@ class LowLatency:
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 
         def hook() -> None:
+            if pending.hooks.get(sending.number) is not hook:
+                raise RuntimeError("low_latency_combine: its hook was called before, and receives once")
             result.copy_(moe.combine_receive(sending))
-            pending.hooks.pop(sending.number, None)
+            del pending.hooks[sending.number]
 
         pending.hooks[sending.number] = hook
         if not return_recv_hook:
             hook()
-        return result, ended(async_finish, x, topk_idx, topk_weights, handle.memory, result), hook
+        event = ended(async_finish, x, topk_idx, topk_weights, handle.memory, result)
+        return result, event, hook if return_recv_hook else None
 
     def _handle(self, name: str, handle: Any) -> _Handle:
         if type(handle) is not _Handle:
@@ -281,7 +294,7 @@ class LowLatency:
 
     def _check_combine(
         self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, given: Any, out: Any
-    ) -> moe.Dispatched:
+    ) -> _Handle:
         """The handle of a combine, if the arguments are as of its dispatch."""
         name = "low_latency_combine"
         handle: _Handle = self._handle(name, given)
@@ -297,6 +310,12 @@ class LowLatency:
         if not isinstance(x, torch.Tensor) or tuple(x.shape[:-1]) not in ((rows // room, room), (rows,)):
             found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
             raise ValueError(f"{name}: x must be [{rows // room}, {room}, hidden], as recv_x is, got {found}")
+        if x.dtype not in _COMBINED or records_gradients(x, topk_weights):
+            kinds = ", ".join(map(str, _COMBINED))
+            raise ValueError(
+                f"{name}: x must be of {kinds}, and neither it nor topk_weights may require a gradient, got x of"
+                f" {x.dtype}, requires_grad {x.requires_grad} and {topk_weights.requires_grad}"
+            )
         if out is not None:
             expected = (shape[0], x.shape[-1])
             if not isinstance(out, torch.Tensor):

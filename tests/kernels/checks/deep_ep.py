@@ -29,6 +29,21 @@ def check_deep_ep_dispatch_and_combine(world: Any) -> None:
     dispatch_and_combine(world, 8)
 
 
+def check_deep_ep_weights_refused_on_one_rank(world: Any) -> None:
+    """Before rows have been sent."""
+    buffer = Buffer(max_tokens=8)
+    x, idx, ones = torch.ones(4, 16), torch.arange(4)[:, None] % world.n_pes, torch.ones(4, 1)
+    _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, world.n_pes)
+    rows, _, weights, _, handle, _ = buffer.dispatch(
+        x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=idx, topk_weights=ones
+    )
+    if world.pe == 0:
+        with raises(ValueError, r"topk_weights must be \[\d+, top_k\], of rows that came, got"):
+            buffer.combine(rows, handle, topk_weights=weights[:-1])
+    out, sums, _ = buffer.combine(rows, handle, topk_weights=weights)
+    assert torch.equal(out, x) and torch.equal(sums, torch.ones(4, 1))
+
+
 def check_deep_ep_thousands_of_tokens_go_in_rounds(world: Any) -> None:
     """By as many SMs as DeepEP's users say, through slots that do not grow with the tokens."""
     before = communicator_of().workspace_bytes
@@ -128,10 +143,24 @@ def check_deep_ep_hooks(world: Any) -> None:
             row[count:] = 0
         out, _, receive = buffer.low_latency_combine(rows, idx, weights, handle, return_recv_hook=True)
         receive()
-        with raises(RuntimeError, "nothing is in flight of this exchange"):
+        with raises(RuntimeError, "low_latency_combine: its hook was called before, and receives once"):
             receive()
         total = (x.float() * torch.where(idx >= 0, weights, 0.0).sum(1, keepdim=True)).bfloat16()
         torch.testing.assert_close(out, total, rtol=0.02, atol=0.02)
+    # Without hooks, and weights that have changed since they were sent with the tokens.
+    weights = weights.clone()
+    options = {"topk_weights": weights, "use_fp8": False}
+    rows, counts, handle, _, hook = buffer.low_latency_dispatch(x, idx, 8, 3 * n, **options)
+    for row, count in zip(rows, counts.tolist(), strict=True):
+        row[count:] = 0
+    weights.mul_(2)
+    if me == 0:  # refused before anything is sent
+        for wrong, given in ((rows.to(torch.float8_e4m3fn), weights), (rows.clone().requires_grad_(), weights)):
+            with raises(ValueError, "low_latency_combine: x must be of torch.bfloat16, .* may require a gradient"):
+                buffer.low_latency_combine(wrong, idx, given, handle)
+    out, _, receive = buffer.low_latency_combine(rows, idx, weights, handle)
+    torch.testing.assert_close(out, 2 * total, rtol=0.02, atol=0.02)
+    assert hook is None and receive is None
     for kind, text, arguments in (
         (
             TypeError,

@@ -100,6 +100,39 @@ def check_refused_on_one_pe(world: Any) -> None:
             assert torch.equal(moe.combine(y, dispatched), 2 * x)
 
 
+def check_layers_refused_on_one_pe(world: Any) -> None:
+    """Before its tokens have been sent."""
+    x, ids, weights = tokens(world)
+    sizes = {"num_experts": world.n_pes, "max_tokens": TOKENS}
+    w13, w2 = torch.ones(1, 8, 8), torch.ones(1, 8, 4)
+    for wrong, text in (
+        ((w13.repeat(2, 1, 1), w2.repeat(2, 1, 1)), "w13 must have the matrices of num_experts / 4 experts, got 2"),
+        ((w13.repeat(2, 1, 1), w2), "matrices of as many experts"),
+        ((torch.ones(1, 8, 4), torch.ones(1, 4, 4)), "as many columns as w13's"),
+        ((w13.double(), w2.double()), "all of one dtype; got x .* of torch.float32, w13 .* of torch.float64"),
+    ):
+        for options in ({}, {"num_sms": 1}, {"algorithm": "fused"}):
+            if world.pe == 0:
+                with raises(ValueError, text):
+                    moe.moe_layer(x, ids, weights, *wrong, **sizes, **options)
+            moe.moe_layer(x, ids, weights, w13, w2, **sizes, **options)
+
+
+def check_weights_are_those_that_were_dispatched(world: Any) -> None:
+    x, ids, weights = tokens(world)
+    sizes = {"num_experts": world.n_pes, "max_tokens": TOKENS}
+    rows = functional.dispatch(x, ids, weights, **sizes)
+    for wrong, kind, text in (
+        (weights[:, :0], ValueError, "topk_weights must be those that were dispatched"),
+        (weights.double(), ValueError, "got .* of torch.float64"),
+        (weights + 1, ValueError, "topk_weights are not those that were dispatched"),
+        ([1.0], TypeError, "topk_weights must be a torch.Tensor, got list"),
+    ):
+        with raises(kind, f"combine: .*{text}"):
+            functional.combine(rows.x, rows, wrong)
+    assert torch.equal(functional.combine(rows.x, rows, weights.clone()), 2 * x)
+
+
 def check_halves_of_something_else(world: Any) -> None:
     x, ids, weights = tokens(world)
     sent = moe.dispatch_send(x, ids, weights, num_experts=world.n_pes, max_tokens=TOKENS)

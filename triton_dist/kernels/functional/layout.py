@@ -34,6 +34,8 @@ __all__ = [
 
 def check_dim(function: str, name: str, dim: int, dims: int) -> None:
     """``dim`` is one of the first ``dims`` dimensions."""
+    if dims == 0:
+        raise ValueError(f"{function}: no dimension of the tensor can be {name}: give it one, as by unsqueeze(0)")
     if not 0 <= dim < dims:
         raise ValueError(f"{function}: {name} must be in [0, {dims}), got {dim}")
 

@@ -49,7 +49,8 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
             f" {tuple(b.shape)}: {a.shape[1]} columns, and {b.shape[0]} rows"
         )
     if a.stride(1) != 1:
-        raise ValueError(f"{function}: {names[0]} must have contiguous rows, got strides {a.stride()}")
+        how = ", as clone(memory_format=torch.contiguous_format) has them" if a.shape[1] == 1 else ""
+        raise ValueError(f"{function}: {names[0]} must have contiguous rows{how}, got strides {a.stride()}")
     if 1 not in b.stride():
         raise ValueError(f"{function}: {names[1]} must have contiguous rows or columns, got strides {b.stride()}")
 

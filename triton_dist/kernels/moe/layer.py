@@ -99,6 +99,12 @@ def moe_layer(
             "moe_layer: w13 must be [L, 2 * intermediate, hidden] and w2 [L, hidden, intermediate], got shapes"
             f" {tuple(w13.shape)} and {tuple(w2.shape)}"
         )
+    if w13.shape[0] != w2.shape[0] or not x.dtype == w13.dtype == w2.dtype or x.shape[-1:] != w13.shape[2:]:
+        raise ValueError(
+            "moe_layer: w13 and w2 must have the matrices of as many experts, and x as many columns as w13's, all of"
+            f" one dtype; got x {tuple(x.shape)} of {x.dtype}, w13 {tuple(w13.shape)} of {w13.dtype} and w2"
+            f" {tuple(w2.shape)} of {w2.dtype}"
+        )
     if parallel not in ("expert", "tensor"):
         raise ValueError(f"moe_layer: parallel must be expert or tensor, got {parallel!r}")
     if algorithm not in ALGORITHMS:
@@ -113,6 +119,7 @@ def moe_layer(
             "moe_layer: x must be [T, hidden] and topk_ids [T, top_k], got shapes"
             f" {tuple(x.shape)} and {tuple(topk_ids.shape)}"
         )
+    _check_experts(num_experts, w13, parallel, group)
     steps = Steps(num_experts, max_tokens, capacity, num_sms, parallel, algorithm)
     tensors = x, topk_ids, topk_weights, w13, w2
     if records_gradients(x, topk_weights, w13, w2):
@@ -122,6 +129,16 @@ def moe_layer(
     of_slices = (0, "") if tp_group is None else groups.resolve(tp_group)
     result: torch.Tensor = _ops.moe_layer(*tensors, *steps[:-1], replicated, *of_slices, *groups.resolve(group))
     return result
+
+
+def _check_experts(num_experts: int, w13: torch.Tensor, parallel: str, group: Any) -> None:
+    """As many matrices as this PE has experts, before a PE that is wrong has sent tokens."""
+    n_pes = groups.resolve(group)[0] if parallel == "expert" else 1
+    if n_pes and (num_experts % n_pes or w13.shape[0] != num_experts // n_pes):
+        raise ValueError(
+            f"moe_layer: w13 must have the matrices of num_experts / {n_pes} experts, got {w13.shape[0]}, and"
+            f" num_experts {num_experts}"
+        )
 
 
 def _check_tensor_parallel(algorithm: str, capacity: int | None, tp_group: Any) -> None:
@@ -219,13 +236,8 @@ def _layer(
 
 def _local(ids: torch.Tensor, w13: torch.Tensor, steps: Steps, group: Any) -> tuple[torch.Tensor, Steps]:
     """Choices, and sizes, of a layer of this PE's matrices alone, in a group of this PE."""
-    n_pes = groups.resolve(group)[0] if steps.parallel == "expert" else 1
-    if n_pes and (steps.num_experts % n_pes or w13.shape[0] != steps.num_experts // n_pes):
-        raise ValueError(
-            f"moe_layer: w13 must have the matrices of num_experts / {n_pes} experts, got {w13.shape[0]}, and"
-            f" num_experts {steps.num_experts}"
-        )
     if steps.parallel == "expert":
         ids = own_choices(ids, steps.num_experts, group)
     local = w13.shape[0]
-    return ids, steps._replace(num_experts=local, parallel="expert", algorithm="separate", copies=max(n_pes, 1))
+    copies = max(steps.num_experts // max(local, 1), 1)
+    return ids, steps._replace(num_experts=local, parallel="expert", algorithm="separate", copies=copies)
