@@ -351,5 +351,24 @@ def check_mistakes(world: Any) -> None:
             call(a, b, residual=torch.ones(shape[::-1]).t())
 
 
+def check_refused_on_one_pe(world: Any) -> None:
+    """What one PE alone refuses is no call: it calls once more, as the others do for the first time."""
+    n = world.n_pes
+    a, b = torch.ones(2 * n, 6), torch.ones(6, 4)
+    for function, shape in (
+        (kernels.gemm_reduce_scatter, (2, 4)), (kernels.gemm_all_reduce, (2 * n, 4)),
+        (kernels.all_gather_gemm, (2 * n * n, 4)), (kernels.gemm_all_scatter, (2 * n, 4 * n)),
+    ):  # fmt: skip
+        out = triton_dist.zeros(*shape, dtype=torch.float32)
+        for wrong in (
+            {"out": torch.ones(3, 3)}, {"out": out[:, :3]}, {"bias": torch.ones(3)}, {"residual": torch.ones(3, 3)},
+            {"scale_a": 2.0}, {"out": a},
+        ):  # fmt: skip
+            if world.pe == 0:
+                with raises(ValueError, function.__name__):
+                    function(a, b, **{"out": out} | wrong)
+            assert (function(a, b, out) != 0).all()
+
+
 if __name__ == "__main__":
     run(globals())

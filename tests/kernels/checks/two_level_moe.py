@@ -129,18 +129,18 @@ def check_groups(world: Any) -> None:
 
 
 def check_ids_out_of_range(world: Any) -> None:
-    """An error of the kernel before anything is sent; in slots of their own, which are not used again."""
-    for i, wrong in enumerate((world.n_pes, -2, 1 << 40)):
+    """An error of the kernel before anything is sent; by communicators of their own, which are not used again."""
+    for wrong in (world.n_pes, -2, 1 << 40):
         with raises(RuntimeError, r"moe/host_exchange\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
             ids = torch.tensor([[0], [wrong]])
-            moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, buffer=10 + i)
+            moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, group=Communicator())
 
 
 def check_more_rows_than_capacity(world: Any) -> None:
     ids = torch.arange(2 * world.n_pes)[:, None] % world.n_pes
     sizes = {"num_experts": world.n_pes, "max_tokens": len(ids), "capacity": 2 * world.n_pes - 1}
     with raises(RuntimeError, "more rows arrive than capacity"):
-        moe.dispatch(torch.ones(len(ids), 8), ids, **sizes, buffer=20)
+        moe.dispatch(torch.ones(len(ids), 8), ids, **sizes, group=Communicator())
 
 
 def check_deep_ep(world: Any) -> None:

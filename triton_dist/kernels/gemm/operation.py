@@ -184,6 +184,18 @@ class Computation:
     passed_over: Sequence[str] = ()
 
 
+def _checked(operation: Callable[[Call], Computation], call: Call) -> Computation:
+    """What ``operation`` does for a call, whose result is none of its operands."""
+    computation = operation(call)
+    if call.out is not None:
+        given = {key: getattr(call, key) for key in ("a", "b", "scale_a", "scale_b", "bias")}
+        refuse_overlap(call.function, {"out": call.out}, given)
+        if call.residual is not None and not same_place(call.out, call.residual):
+            but = "; in place, out is residual itself"
+            refuse_overlap(call.function, {"out": call.out}, {"residual": call.residual}, but)
+    return computation
+
+
 def fused_gemm(
     algorithms: Sequence[str],
     *,
@@ -263,19 +275,18 @@ def fused_gemm(
                     dtype = result_dtype(name, out, a.dtype, out_dtype)
                     if stores_here is None or not stores_here(comm, a, b, dtype, algorithm):
                         compared += _where(comm, out)
-                comm.compare(*compared)
                 epilogue = activation, bias, residual
                 call = Call(
                     comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm,
                     all_rows, each, each if gathers else all_rows,
                 )  # fmt: skip
-                computation = operation(call)
-                if out is not None:
-                    given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
-                    refuse_overlap(name, {"out": out}, given)
-                    if residual is not None and not same_place(out, residual):
-                        but = "; in place, out is residual itself"
-                        refuse_overlap(name, {"out": out}, {"residual": residual}, but)
+                # What one PE alone refuses is no call yet. Symmetric results are made by all, and shards are those of a
+                # number of rows that all have: both come behind the comparison.
+                later = (out is None and symmetric_result) or rows is not None or shard is not None
+                computation = None if later else _checked(operation, call)
+                comm.compare(*compared)
+                if computation is None:
+                    computation = _checked(operation, call)
                 if all_rows == 0:
                     return computation.out
                 made = _chosen(call, algorithm, computation)()
