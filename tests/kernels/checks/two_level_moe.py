@@ -194,9 +194,10 @@ def check_other_functions_of_experts(world: Any) -> None:
     where = f"PE {world.pe} on host .* cannot reach the memory of PE .* on host .* by load and store"
     with raises(RuntimeError, f"gather_routing: {where}"):
         moe.gather_routing(ids, weights, **sizes)
-    for how in ({"algorithm": "fused"}, {"parallel": "tensor"}):
+    for how, experts in (({"algorithm": "fused"}, 1), ({"parallel": "tensor"}, world.n_pes)):
+        matrices = w13.expand(experts, -1, -1), w2.expand(experts, -1, -1)
         with raises(RuntimeError, where):
-            moe.moe_layer(torch.ones(2, 8), ids, weights, w13, w2, **sizes, **how)
+            moe.moe_layer(torch.ones(2, 8), ids, weights, *matrices, **sizes, **how)
     with raises(RuntimeError, f"gather_routing: {where}"):
         kernels.reserve("gather_routing", **sizes, top_k=1)
     triton_dist.barrier_all()
