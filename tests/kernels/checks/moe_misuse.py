@@ -131,6 +131,8 @@ def check_weights_are_those_that_were_dispatched(world: Any) -> None:
         with raises(kind, f"combine: .*{text}"):
             functional.combine(rows.x, rows, wrong)
     assert torch.equal(functional.combine(rows.x, rows, weights.clone()), 2 * x)
+    rows = functional.dispatch(x, ids, weights * torch.nan, **sizes)
+    assert functional.combine(rows.x, rows, weights * torch.nan).isnan().all()
 
 
 def check_halves_of_something_else(world: Any) -> None:

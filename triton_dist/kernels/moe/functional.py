@@ -213,7 +213,8 @@ def _check_dispatched(weights: torch.Tensor, dispatched: torch.Tensor) -> None:
         )
     if torch.compiler.is_compiling() or is_traced() or weights.device.type != "cpu":
         return
-    if not torch.equal(weights.detach(), dispatched):
+    bits, of_dispatched = (each.detach().contiguous().view(torch.uint8) for each in (weights, dispatched))
+    if not torch.equal(bits, of_dispatched):  # a NaN is itself
         raise ValueError("combine: topk_weights are not those that were dispatched, by which rows are multiplied")
 
 

@@ -70,9 +70,9 @@ def moe_layer(
             GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms`` programs move rows
             while the others multiply. Sums and roundings are those of ``separate``. ``fused_hopper``: the same with the
             warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are recorded, both
-            are ``separate``. ``auto`` is ``separate`` without ``num_sms``, and where
-            gradients are recorded. With ``num_sms`` it is ``fused_hopper`` if ``max_tokens`` is 4096 or more, hidden
-            too, and there are up to 256 experts; else ``tokens``, where TMA moves them (see
+            are ``separate``. ``auto`` is ``separate`` without ``num_sms``, and where gradients are recorded. With
+            ``num_sms`` it is ``fused_hopper`` if ``max_tokens`` is 4096 or more, hidden 6144 or more, and there are up
+            to 256 experts; else ``tokens``, where TMA moves them (see
             :func:`~triton_dist.kernels.moe.dispatch_tokens`). Where it does not, hidden does not count: it is
             ``fused_hopper`` or ``separate``.
         group: as of :mod:`triton_dist.kernels.functional`: the PEs that share the experts.
