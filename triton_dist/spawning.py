@@ -78,6 +78,8 @@ def spawn(function: Callable[..., Any], n_pes: int, *args: Any, timeout: float =
         raise TypeError(f"spawn: function must be callable, got {type(function).__name__}")
     if type(n_pes) is not int or n_pes < 1:
         raise ValueError(f"spawn: n_pes must be a positive integer, got {n_pes!r}")
+    if not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ValueError(f"spawn: timeout must be a positive number of seconds, got {timeout!r}")
     if triton_dist.is_initialized():
         raise RuntimeError("spawn: this process is a PE of a world itself: call triton_dist.finalize() before")
     start = _in_new_processes if triton_dist.kind() == "gpu" else _in_forks

@@ -161,6 +161,9 @@ def test_results_that_cannot_be_sent() -> None:
 
 
 def test_bad_arguments() -> None:
+    for wrong in (0, -1.0, float("nan"), None):
+        with pytest.raises(ValueError, match=f"spawn: timeout must be a positive number of seconds, got {wrong}"):
+            spawn(print, 1, timeout=wrong)
     with pytest.raises(ValueError, match="n_pes must be a positive integer, got 0"):
         spawn(print, 0)
     with pytest.raises(TypeError, match="function must be callable, got int"):

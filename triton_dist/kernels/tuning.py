@@ -1,6 +1,6 @@
 """``kernels.tune``: measure the algorithms of operations once, and store the times for later processes.
 
-    torchrun --nproc-per-node 2 -m triton_dist.kernels.tuning --max-tokens 8192 --hidden 8192 --weights 8192x3584
+    torchrun --nproc-per-node 2 -m triton_dist.kernels --max-tokens 8192 --hidden 8192 --weights 8192x3584
 
 Nothing else times algorithms: calls with ``algorithm="auto"`` take what tables and models say.
 """
@@ -294,7 +294,7 @@ def _checked(operations: Sequence[str], work: Workload) -> tuple[str, ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="triton_dist.kernels.tuning", description=tune.__doc__)
+    parser = argparse.ArgumentParser(prog="triton_dist.kernels", description=tune.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help=f"of {', '.join(OPERATIONS)}")
     parser.add_argument("--max-tokens", type=int, required=True)

@@ -135,6 +135,15 @@ class MoE(nn.Module):
         if capacity is not None:
             check_int("MoE", "capacity", capacity, 1)
         check_bool("MoE", "replicated", replicated)
+        check_bool("MoE", "norm_topk_prob", norm_topk_prob)
+        kind = dtype or torch.get_default_dtype()
+        if kind not in (torch.bfloat16, torch.float16, torch.float32) or (
+            parallel == "expert" and hidden * kind.itemsize % 16
+        ):
+            raise ValueError(
+                "MoE: matrices are of bfloat16, float16 or float32, and rows of tokens that are sent have a multiple of"
+                f" 16 bytes; got hidden {hidden} and dtype {kind}"
+            )
         if replicated and tp_group is None:
             check_replicated("MoE", algorithm, num_sms)
         sliced = parallel == "tensor"
@@ -150,8 +159,10 @@ class MoE(nn.Module):
                 f"MoE: num_experts must be a multiple of the {size} PEs and of n_group, and topk_group in [1, n_group];"
                 f" got num_experts {num_experts}, n_group {n_group}, topk_group {topk_group}"
             )
-        if not 1 <= top_k <= num_experts // n_group * topk_group:
-            raise ValueError(f"MoE: top_k {top_k} is more than the experts of which a token may choose, or less than 1")
+        if not 1 <= top_k <= min(num_experts // n_group * topk_group, 64):
+            raise ValueError(
+                f"MoE: top_k {top_k} is more than 64 or than the experts of which a token may choose, or less than 1"
+            )
         slices = size if sliced else 1
         if tp_group is not None:
             slices, _ = resolve(tp_group)

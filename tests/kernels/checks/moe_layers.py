@@ -465,6 +465,15 @@ def check_moe_no_gradient_is_lost(world: Any) -> None:
         functional.dispatch(leaf(whole(2, 16).to(FP8)), ids, **options)
     with raises(ValueError, "scoring must be"):
         MoE(8, 8, num_experts=n, top_k=1, max_tokens=1, scoring="max")
+    of_layer: dict[str, Any] = {"num_experts": 70 * n, "top_k": 1, "max_tokens": 1}
+    for hidden, kind, wrong, text in (
+        (7, ValueError, {}, "a multiple of 16 bytes; got hidden 7 and dtype torch.float32"),
+        (8, ValueError, {"dtype": torch.float64}, "matrices are of bfloat16, .*; got hidden 8 and dtype torch.float64"),
+        (8, ValueError, {"top_k": 65}, "top_k 65 is more than 64"),
+        (8, TypeError, {"norm_topk_prob": "no"}, "norm_topk_prob must be"),
+    ):
+        with raises(kind, f"MoE: .*{text}"):
+            MoE(hidden, 8, **of_layer | wrong)
     for algorithm in ("separate", "tokens"):
         with raises(ValueError, f"w13 must have the matrices of num_experts / {n} experts, got 0"), torch.no_grad():
             moe.moe_layer(x, ids, torch.ones(2, 1), whole(0, 8, 8), whole(0, 8, 4), algorithm=algorithm, **options)
