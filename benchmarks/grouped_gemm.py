@@ -5,10 +5,10 @@
 
 Both GEMMs of the experts of Qwen3-30B-A3B and Qwen3-235B-A22B (64 of 128, as on 2 GPUs), of DeepSeek-V3 (32 of 256, as
 on 8) and of Mixtral-8x7B (4 of 8). Experts have equally many rows; then as many on average, drawn as a router without
-preferences would. The bound is the longer of
-two times: that of reading the matrices and rows and writing the results once, at the rate that a kernel reads memory
-here, and that of the operations, at the rate of a large dense GEMM here. The peers are torch's grouped GEMM, and cuBLAS
-with as many rows and a single matrix, which is what a dense layer of this size would take.
+preferences would. The bound is the longer of two times: that of reading the matrices and rows and writing the results
+once, at the rate that a kernel reads memory here, and that of the operations, at the rate of a large dense GEMM here.
+The peers are torch's grouped GEMM, and cuBLAS with as many rows and a single matrix, as a dense layer of this size
+would have.
 
 With --scales operands are fp8, with scales of rows, or of blocks as DeepSeek-V3's. Beside what is chosen stands the
 portable kernel; torch has grouped GEMMs for scales of rows only. The dense GEMMs of as many rows, with the same scales,

@@ -33,9 +33,6 @@ __all__ = ["CpuBuilder", "copied", "fence_proxies", "is_watched"]
 _GLANCED = 4096
 """Bytes: a plain load of more than this is data, not something that a program spins on."""
 
-_COMPARED_BY_HASH = 64 << 10
-"""Bytes of what polls see, from which on they are remembered by a hash."""
-
 
 class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder):
     """The class of :func:`triton_dist.triton_api.interpreter.builder` in the CPU world."""
@@ -265,10 +262,5 @@ def _polled(op: str, pointers: Any, seen: Any, *, plain: bool = False) -> None:
         )
         return f"a loop around {op}: {place}{more}, which stays {seen.data.reshape(-1)[:4].tolist()}{note}"
 
-    what, value = (op, pointers.data.tobytes()), seen.data.tobytes()
-    if plain:
-        running().glance(hash(what), hash(value), describe)
-    elif len(value) > _COMPARED_BY_HASH:
-        running().poll(hash(what), hash(value), describe)
-    else:
-        running().poll(what, value, describe)
+    look = running().glance if plain else running().poll
+    look(hash((op, pointers.data.tobytes())), hash(seen.data.tobytes()), describe)  # a hash, since blocks may be large

@@ -143,7 +143,6 @@ class Communicator(NotCopied):
         self._made_before = 0
         """When the call began that other calls may be in."""
         self._failure: _Failure | None = None
-        self._last_call: tuple[Any, ...] = ("",)
         self._last: list[tuple[Any, ...]] = [()] * _REMEMBERED
         self._equal: dict[tuple[Any, ...], None] = {}
 
@@ -311,11 +310,13 @@ class Communicator(NotCopied):
             return
         in_a_kernel = self.world.leaves_kernels_unfinished(error)
         if self._failure is None and (in_a_kernel or self.n_pes > 1):
-            self._failure = _Failure(_text(self._last_call), f"{type(error).__name__}: {error}", in_a_kernel)
+            call = self._last[self._made % _REMEMBERED]
+            self._failure = _Failure(_text(call), f"{type(error).__name__}: {error}", in_a_kernel)
             self._handle = -1  # so that prepared calls, too, come to begin()
 
     def _go_on_after(self, failure: _Failure, function: str) -> None:
-        """The first call after one that failed here: the members meet, which those do not that made the failed one."""
+        """The first call after one that failed here begins with a barrier of the members' hosts. Those whose call did
+        not fail do not come to it, and are waited for."""
         if failure.in_a_kernel:
             text = (
                 f"{function}: an earlier call of {self} failed in the middle of what its members exchange, and no other"
@@ -353,15 +354,14 @@ class Communicator(NotCopied):
             RuntimeError: a member's call differs; the message has every member's.
         """
         self._made += 1
-        self._last_call = call
-        if self.n_pes == 1:
-            return
         if self.described:
             call = (*call, *self.described)
+        self._last[self._made % _REMEMBERED] = call
+        if self.n_pes == 1:
+            return
         if self._compares_every_call:
             self.world.compare_call(self._hosts, self._made, _text(call), self._call_made)
             return
-        self._last[self._made % _REMEMBERED] = call
         if call not in self._equal:
             self.world.compare_call(self._hosts, self._made, _text(call), self._call_made)
             if len(self._equal) == _EQUAL_CALLS:

@@ -31,14 +31,18 @@ bool isInWarpSpecializedRegion(Operation *op) {
   return false;
 }
 
-/// The functions of `module` that partitions call, themselves or by way of others. Those that are inlined are gone.
-llvm::SmallPtrSet<Operation *, 4> functionsOfPartitions(ModuleOp module) {
-  llvm::SmallPtrSet<Operation *, 4> functions;
-  llvm::SmallVector<Operation *> callers;
+llvm::SmallVector<Operation *> partitionsOf(ModuleOp module) {
+  llvm::SmallVector<Operation *> partitions;
   module.walk([&](Operation *op) {
     if (isPartitioned(op))
-      callers.push_back(op);
+      partitions.push_back(op);
   });
+  return partitions;
+}
+
+/// The functions of `module` that `callers` call, themselves or by way of others. Those that are inlined are gone.
+llvm::SmallPtrSet<Operation *, 4> functionsCalledBy(llvm::SmallVector<Operation *> callers, ModuleOp module) {
+  llvm::SmallPtrSet<Operation *, 4> functions;
   while (!callers.empty())
     callers.pop_back_val()->walk([&](Operation *op) {
       auto callee = op->getAttrOfType<FlatSymbolRefAttr>("callee");
@@ -155,10 +159,8 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     std::optional<Transport> chosen = parseTransport(transport);
     if (!chosen)
       return signalPassFailure();
-    bool hasPartitions =
-        module.walk([](Operation *op) { return isPartitioned(op) ? WalkResult::interrupt() : WalkResult::advance(); })
-            .wasInterrupted();
-    llvm::SmallPtrSet<Operation *, 4> called = functionsOfPartitions(module);
+    llvm::SmallVector<Operation *> partitions = partitionsOf(module);
+    llvm::SmallPtrSet<Operation *, 4> called = functionsCalledBy(partitions, module);
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
     llvm::MapVector<StringAttr, std::string> symbols;
     std::string error, warnings, collective, scratch, waits;
@@ -166,7 +168,7 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     llvm::MapVector<StringRef, std::string> symmetric;
     module.walk([&](LibraryCall op) {
       std::string mistake =
-          findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, hasPartitions, isInOneOf(called, op));
+          findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, !partitions.empty(), isInOneOf(called, op));
       if (!mistake.empty()) {
         error = sourceLine(op->getLoc()) + ": " + mistake;
         return WalkResult::interrupt();

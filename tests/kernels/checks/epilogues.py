@@ -352,7 +352,7 @@ def check_mistakes(world: Any) -> None:
 
 
 def check_refused_on_one_pe(world: Any) -> None:
-    """What one PE alone refuses is no call: it calls once more, as the others do for the first time."""
+    """What only one PE refuses is no call: it calls once more, as the others do for the first time."""
     n = world.n_pes
     a, b = torch.ones(2 * n, 6), torch.ones(6, 4)
     for function, shape in (

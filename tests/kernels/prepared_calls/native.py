@@ -194,7 +194,7 @@ def unusual_calls_go_through_python() -> None:
     learnt(call)
     with mock.patch.object(WORLD.own(Tracing), "session", object()), pytest.raises(AttributeError):
         call()
-    assert not is_native(call), "after a call that failed the members meet"
+    assert not is_native(call), "the call after one that failed begins with a barrier of hosts"
     assert is_native(call)
     with mock.patch.object(fake_gpu, "DEVICE", [1]):
         assert not is_native(call), "another GPU is the current one"

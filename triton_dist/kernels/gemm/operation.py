@@ -280,7 +280,7 @@ def fused_gemm(
                     comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm,
                     all_rows, each, each if gathers else all_rows,
                 )  # fmt: skip
-                # What one PE alone refuses is no call yet. Symmetric results are made by all, and shards are those of a
+                # What only one PE refuses is no call yet. Symmetric results are made by all, and shards are those of a
                 # number of rows that all have: both come behind the comparison.
                 later = (out is None and symmetric_result) or rows is not None or shard is not None
                 computation = None if later else _checked(operation, call)
