@@ -251,18 +251,16 @@ def check_moe_gradients_of_every_path(world: Any) -> None:
 
 
 def check_moe_what_auto_takes(world: Any) -> None:
-    """If a number of SMs is asked for: tokens once to each PE where TMA moves them, and from thousands of tokens on two
-    kernels, of wide ones or where it does not; the results are the same."""
+    """If a number of SMs is asked for: tokens once to each PE where TMA moves them; where it does not, from thousands
+    of tokens on, two kernels. The results are the same."""
 
-    def chosen(columns: int, by_tma: bool, num_experts: int = 128, num_sms: int = 24) -> list[str]:
+    def chosen(by_tma: bool, num_experts: int = 128, num_sms: int = 24) -> list[str]:
         steps = [Steps(num_experts, most, None, num_sms, "expert", "auto") for most in (64, 4095, 4096, 8192)]
-        return [choose(of, columns, by_tma=by_tma, hosts=1, most=132) for of in steps]
+        return [choose(of, by_tma=by_tma, hosts=1, most=132) for of in steps]
 
-    assert chosen(2048, True) == chosen(2048, True, 512) == chosen(7168, True, 512) == ["tokens"] * 4
-    assert chosen(7168, True) == ["tokens"] * 2 + ["fused_hopper"] * 2
-    assert chosen(2048, False) == chosen(7168, False) == ["separate"] * 2 + ["fused_hopper"] * 2
-    assert chosen(7168, True, num_sms=132) == ["tokens"] * 4 and chosen(48, False, num_sms=132) == ["separate"] * 4
-    assert chosen(7168, False, 512) == chosen(7168, True, num_sms=0) == ["separate"] * 4
+    assert chosen(True) == chosen(True, 512) == chosen(True, num_sms=132) == ["tokens"] * 4
+    assert chosen(False) == ["separate"] * 2 + ["fused_hopper"] * 2
+    assert chosen(False, 512) == chosen(False, num_sms=132) == chosen(True, num_sms=0) == ["separate"] * 4
     experts = 2 * world.n_pes
     x, ids, weights = (tensor[world.pe] for tensor in routed(world, 5, experts, 2, 1))
     matrices = whole(2, 12, 8, seed=8) / 4, whole(2, 8, 6, seed=9) / 4

@@ -161,7 +161,7 @@ def check_what_auto_takes(world: Any) -> None:
     most, layer_steps._FUSED_FROM = layer_steps._FUSED_FROM, 5
     try:
         steps = layer_steps.Steps(2 * world.n_pes, 5, None, 1, "expert", "auto")
-        assert [layer_steps.choose(steps, 8, by_tma=False, hosts=n, most=4) for n in (1, 2)] == [
+        assert [layer_steps.choose(steps, by_tma=False, hosts=n, most=4) for n in (1, 2)] == [
             "fused_hopper",
             "separate",
         ]

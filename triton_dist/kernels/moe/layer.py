@@ -71,10 +71,9 @@ def moe_layer(
             while the others multiply. Sums and roundings are those of ``separate``. ``fused_hopper``: the same with the
             warp-specialised kernels of Hopper GPUs, where they take the operands. Where gradients are recorded, both
             are ``separate``. ``auto`` is ``separate`` without ``num_sms``, and where gradients are recorded. With
-            ``num_sms`` it is ``fused_hopper`` if ``max_tokens`` is 4096 or more, hidden 6144 or more, and there are up
-            to 256 experts; else ``tokens``, where TMA moves them (see
-            :func:`~triton_dist.kernels.moe.dispatch_tokens`). Where it does not, hidden does not count: it is
-            ``fused_hopper`` or ``separate``.
+            ``num_sms`` it is ``tokens``, where TMA moves them (see
+            :func:`~triton_dist.kernels.moe.dispatch_tokens`); else ``fused_hopper`` if ``max_tokens`` is 4096 or more
+            and there are up to 256 experts, or ``separate``.
         group: as of :mod:`triton_dist.kernels.functional`: the PEs that share the experts.
         tp_group: for ``expert``: the PEs that share each expert of a PE, each with a slice: w13 is
             [L, 2 * intermediate / n, hidden], of which w1 and w3 have the same rows of the whole ones, and w2

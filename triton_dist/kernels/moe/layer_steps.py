@@ -32,10 +32,8 @@ from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped
 __all__ = ["Steps", "choose", "differentiable_steps", "steps_of"]
 
 _FUSED_FROM = 4096
-"""Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
 _FUSED_EXPERTS = 256
-_FUSED_COLUMNS = 6144
-"""Of a token, from which on two kernels are not slower than tokens that TMA moves once to each PE."""
+"""Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
 
 
 class Steps(NamedTuple):
@@ -56,22 +54,21 @@ class Steps(NamedTuple):
         return dict(zip(("num_experts", "max_tokens", "capacity", "num_sms"), self, strict=False))
 
 
-def choose(steps: Steps, columns: int, *, by_tma: bool, hosts: int, most: int) -> str:
-    """What ``auto`` takes, from measurements (docs/decisions/0085, 0136); the same on all PEs. Where the kernels of
-    Hopper GPUs do not take the operands, ``fused_hopper`` is ``fused``.
+def choose(steps: Steps, *, by_tma: bool, hosts: int, most: int) -> str:
+    """What ``auto`` takes, from measurements (docs/decisions/0085, 0136, 0138); the same on all PEs. Where the kernels
+    of Hopper GPUs do not take the operands, ``fused_hopper`` is ``fused``.
 
     Args:
-        columns: of a token.
         by_tma: whether TMA moves tokens that cross once.
         hosts: of the group. Two kernels load and store at all peers.
         most: how many SMs there are. In two kernels some must be left to multiply.
     """
     if not steps.num_sms:
         return "separate"
+    if by_tma:
+        return "tokens"
     many = steps.max_tokens >= _FUSED_FROM and steps.num_experts <= _FUSED_EXPERTS
-    if many and hosts == 1 and steps.num_sms < most and (columns >= _FUSED_COLUMNS or not by_tma):
-        return "fused_hopper"
-    return "tokens" if by_tma else "separate"
+    return "fused_hopper" if many and hosts == 1 and steps.num_sms < most else "separate"
 
 
 def steps_of(
@@ -121,7 +118,7 @@ def _algorithm(steps: Steps, x: torch.Tensor, top_k: int, group: Any) -> str:
         return steps.algorithm
     comm = communicator_of(group)
     by_tma = moved_by_tma(comm, x, top_k, steps.max_tokens, steps.num_sms)
-    return choose(steps, x.shape[1], by_tma=by_tma, hosts=comm.grid.hosts, most=sms())
+    return choose(steps, by_tma=by_tma, hosts=comm.grid.hosts, most=sms())
 
 
 def differentiable_steps(

@@ -171,7 +171,10 @@ def _multiply(
     CONFIG: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
 ):
-    """Compute and store this group's rows of every tile that the load warp tells of."""
+    """Compute and store this group's rows of every tile that the load warp tells of.
+
+    A group without rows multiplies all the same where the expert has other tiles, as in ``grouped_gemm.py``.
+    """
     step = 0
     message = messages + await_full(operands, step, CONFIG) * MESSAGE
     rows_left = gl.load(message)
@@ -181,11 +184,12 @@ def _multiply(
         turned = gl.load(message + 3) + GROUP * CONFIG.group_m
         rows = gl.load(message + 4)
         left = rows_left - GROUP * CONFIG.group_m
-        if left > 0:
+        if (left > 0) | (rows > CONFIG.block_m):
             sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
             if CONFIG.fold == 2:
                 sums = swiglu(sums, c_map.dtype)
-            store_rows(GROUP, sums, tiles, c_map, c, begin, turned % rows, rows, left, column * CONFIG.c_columns, N)
+            if left > 0:
+                store_rows(GROUP, sums, tiles, c_map, c, begin, turned % rows, rows, left, column * CONFIG.c_columns, N)
         else:
             for _ in range(groups.k_steps):
                 mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))

@@ -169,7 +169,10 @@ def _multiply_chunks(
     GROUP: gl.constexpr, operands, tiles, c_map, exchange, groups, state, N,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, CHUNK: gl.constexpr,
 ):  # fmt: skip
-    """Compute and store this group's rows of this program's tiles, and count the group for each chunk."""
+    """Compute and store this group's rows of this program's tiles, and count the group for each chunk.
+
+    A group without rows multiplies all the same where the expert has other tiles, as in ``grouped_gemm.py``.
+    """
     WIDTH: gl.constexpr = CHUNK // CONFIG.block_n
     step = 0
     tile = gl.program_id(0) - exchange.reducers
@@ -179,11 +182,12 @@ def _multiply_chunks(
         while expert < groups.experts:
             row, column = place_of(part, tile, first, rows, CONFIG)
             row += GROUP * CONFIG.group_m
-            if rows - row > 0:
+            if (rows - row > 0) | (rows > CONFIG.block_m):
                 sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
-                begin = gl.load(groups.offsets + expert) - gl.load(groups.offsets)
-                at = (chunk * WIDTH + column) * CONFIG.block_n
-                store_rows(GROUP, sums, tiles, c_map, exchange.products, begin, row, None, rows - row, at, N)
+                if rows - row > 0:
+                    begin = gl.load(groups.offsets + expert) - gl.load(groups.offsets)
+                    at = (chunk * WIDTH + column) * CONFIG.block_n
+                    store_rows(GROUP, sums, tiles, c_map, exchange.products, begin, row, None, rows - row, at, N)
             else:
                 for _ in range(groups.k_steps):
                     mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
