@@ -346,6 +346,19 @@ def test_what_others_have_stored_meanwhile_is_kept(folder: Path) -> None:
     assert len(found) == 16 and found[Case("f", "bfloat16", (1,))] == {"x": 2.0}, "the newest time counts"
 
 
+def test_the_oldest_are_left_out_of_a_full_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured once more is as new as what is measured for the first time, also once it was stored."""
+    monkeypatch.setattr("triton_dist.kernels.choice.tables._ENTRIES", 3)
+
+    def entry(name: str, time: float) -> Entry:
+        return Entry(Case(name, "bfloat16", (1,)), {"x": time})
+
+    full = Table(GPU, 2, [entry(name, 1.0) for name in "abc"])
+    stored = decoded(encoded(full.merged([entry("a", 2.0)]), ""))
+    found = stored.merged([entry("d", 3.0)]).entries
+    assert {case.operation: times["x"] for case, times in found.items()} == {"c": 1.0, "a": 2.0, "d": 3.0}
+
+
 def test_a_folder_that_stays_locked_is_no_hang(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files.store(FOUND)
     monkeypatch.setattr(files, "_LOCK_SECONDS", 0.0)

@@ -82,3 +82,22 @@ triton_dist.finalize()
     result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=90)
     assert [pe.returncode for pe in result] == [0, 0], result.report
     assert [pe.stdout for pe in result] == ["RuntimeError: no memory\n"] * 2, result.report
+
+
+def test_what_comes_up_while_a_kernel_waits_is_an_error_in_a_kernel() -> None:
+    """As by a handler of signals: PE 0 waits in its kernel for PE 1, and it is no error of a program's line."""
+    program = f"""{BEGIN}
+import time
+x = torch.full((4,), 1.0 + world.pe)
+kernels.all_reduce(x.clone())
+time.sleep(world.pe)
+where = "triton_dist.cpu.scheduler.Scheduler._check_others"
+with mock.patch(where, side_effect=TimeoutError("too long")) if world.pe == 0 else mock.patch("sys.flags"):
+    tried(kernels.all_reduce, x.clone())
+tried(kernels.all_reduce, x.clone())
+"""
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=90)
+    assert not result.timed_out, result.report
+    first, second = result[0].stdout.splitlines()
+    assert first == "TimeoutError: too long", result.report
+    assert re.match("RuntimeError: all_reduce: an earlier call of .* failed in the middle", second), result.report

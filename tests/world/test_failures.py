@@ -135,6 +135,68 @@ with triton_dist.init() as world:
     )
 
 
+def test_a_call_of_hosts_that_is_interrupted_is_not_taken_for_the_next_one() -> None:
+    """By Ctrl-C, or by what a handler of signals raises: PE 1 comes to the first barrier when PE 0 is behind it."""
+    program = """
+import signal, time, triton_dist
+world = triton_dist.init()
+triton_dist.barrier_all()
+if world.pe == 0:
+    def expired(*_):
+        raise TimeoutError("too long")
+    signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        triton_dist.barrier_all()
+    except TimeoutError:
+        print("caught", flush=True)
+else:
+    time.sleep(2)
+triton_dist.barrier_all()
+print("behind", flush=True)
+"""
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    assert [pe.stdout for pe in result] == ["caught\n", ""], result.report
+    for pe in result:
+        assert "PE 0 was interrupted in barrier_all() by TimeoutError" in pe.stderr, result.report
+
+
+def test_a_barrier_of_kernels_that_is_left_is_not_taken_for_the_next_one() -> None:
+    program = """
+import time, torch, triton, triton_dist, triton_dist.language as dl
+from unittest import mock
+@triton.jit
+def meets():
+    dl.barrier_all()
+world = triton_dist.init()
+meets[(1,)]()
+if world.pe == 0:
+    with mock.patch("triton_dist.cpu.scheduler.Scheduler._check_others", side_effect=TimeoutError("too long")):
+        try:
+            meets[(1,)]()
+        except TimeoutError:
+            print("caught", flush=True)
+else:
+    time.sleep(2)
+meets[(1,)]()
+print("behind", flush=True)
+"""
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    assert [pe.stdout for pe in result] == ["caught\n", ""], result.report
+    for pe in result:
+        assert "PE 0 ended a kernel in barrier_all" in pe.stderr, result.report
+
+
+@pytest.mark.parametrize("name", ["TRITON_DIST_CPU_SMS", "TRITON_DIST_SCHEDULE"])
+def test_settings_that_differ_between_pes_are_an_error(name: str) -> None:
+    values = {"TRITON_DIST_CPU_SMS": ("132", "not set"), "TRITON_DIST_SCHEDULE": ("random:1", "round-robin")}[name]
+    program = f"import os\nif os.environ['RANK'] == '0': os.environ['{name}'] = '{values[0]}'\n"
+    program += "import triton_dist; triton_dist.init()"
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    text = "\n".join(pe.stderr for pe in result)
+    assert f"{name} is {values[0]} on PE 0 and {values[1]} on PE 1: set it alike on all PEs" in text, result.report
+
+
 def test_hosts_that_wait_long_report() -> None:
     program = """
 import time, triton_dist

@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,9 @@ from triton_dist.decoding import DecodingError
 from triton_dist.gpu import module_state, p2p, wait_reports
 from triton_dist.gpu.wait_reports import Memory, Place, WaitReports
 from triton_dist.gpu.waiting_kernels import PlacedLauncher, Site, WaitingKernel, WaitingKernels
+from triton_dist.gpu.world import GpuWorld
 from triton_dist.world.allocations import AllocationRegistry
+from triton_dist.world.base import World
 
 SYNC = 0x7F0000000000
 SITES = (
@@ -291,6 +294,25 @@ def test_a_long_wait_of_the_host_is_reported(
     said = capfd.readouterr().err
     assert said.count(f"PE 0: a wait has lasted for 0.05 s (TRITON_DIST_WAIT_TIMEOUT)\n    {what}\n") == 1, said
     assert "PE 0: other PEs: no report from PEs 1, 2" in said
+
+
+def test_what_hosts_of_a_gpu_world_wait_for_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Hosts of a team or a communicator, which meet under numbers: the report has the call."""
+    monkeypatch.setenv("TRITON_DIST_WAIT_TIMEOUT", "0.05")
+    store: Any = torch.distributed.HashStore()
+    monkeypatch.setattr(torch.distributed.HashStore, "get_all", torch.distributed.HashStore.multi_get, raising=False)
+    world: Any = GpuWorld.__new__(GpuWorld)
+    World.__init__(world, Launch(0, 1, 0, 1, None))
+    world.check_live = lambda: None  # asks NVSHMEM
+    world._launch = Launch(0, 2, 0, 2, store)
+    world._rounds = Counter()
+    team: Any = SimpleNamespace(name="implicit", pes=(0, 1))
+    arrival = threading.Timer(1.0, lambda: store.set("implicit/1/1", "making a team\n7\n"))
+    with arrival_of(arrival):
+        assert world.together(team, "making a team", "5") == ["5", "7"]
+    assert "the host waits for PE 1 to complete making a team\n" in capfd.readouterr().err
 
 
 @contextlib.contextmanager

@@ -44,11 +44,14 @@ class Launch:
         assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe}: out of range [0, {self.n_local_pes})"
         assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
 
-    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None) -> list[str]:
+    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None, doing: str | None = None) -> list[str]:
         """What each of ``pes`` (by default all) passed as ``value`` under ``key``, in that order; a key serves once.
 
         *Collective* over ``pes``. This is for rare, small things (who are you, what shape do you want): it costs a
         round trip or two.
+
+        Args:
+            doing: what reports of the wait and errors call it, as "exchange kind", which is what it is by default.
 
         Raises:
             BrokenWorldError: a PE has failed, so that it will never tell.
@@ -56,9 +59,10 @@ class Launch:
         if self.store is None:
             return [value]
         keys = [f"{key}/{pe}" for pe in (range(self.n_pes) if pes is None else pes)]
-        with self._using_store(f"exchange {key}"):
+        doing = doing or f"exchange {key}"
+        with self._using_store(doing):
             self.store.set(f"{key}/{self.pe}", value)
-            self.await_keys(keys, f"exchange {key}")
+            self.await_keys(keys, doing)
             return [found.decode() for found in self.store.get_all(keys)]
 
     def exchange_values(self, key: str, value: Any, schema: Schema, pes: Sequence[int] | None = None) -> list[Any]:

@@ -109,7 +109,11 @@ class Executor(interpreter.Launch):
             failure = KernelError(f"{self._where()}: {error}")
             if world is not None and isinstance(error, CannotGoOnError):
                 world.break_world(f"gave up. {failure}")
+            _mark_unfinished(failure)
             raise failure from error
+        except BaseException as error:
+            _mark_unfinished(error)
+            raise
         finally:
             builder.grid_idx = None
 
@@ -160,3 +164,24 @@ def _to_tensor(arg: Any) -> Any:
 
         return tma.Descriptor(arg)
     return interpreter.as_tensor(arg)
+
+
+_UNFINISHED = "_triton_dist_ended_a_grid"
+"""The attribute of such an error."""
+
+
+def _mark_unfinished(error: BaseException) -> None:
+    """Note in an error that it has ended a grid in its middle. It may be any: what a handler of signals raises comes up
+    wherever a program, or the scheduler for it, happens to be."""
+    with contextlib.suppress(AttributeError):  # of a class with slots
+        error.__dict__[_UNFINISHED] = True
+
+
+def ended_a_grid(error: BaseException) -> bool:
+    """Whether this error, or one that caused it, has ended a grid in its middle."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if _UNFINISHED in getattr(cause, "__dict__", ()):
+            return True
+        cause = cause.__cause__
+    return False

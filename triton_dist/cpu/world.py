@@ -28,6 +28,7 @@ from triton_dist.cpu.copy_engine import CopyEngine
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.control import Caller, State
+from triton_dist.cpu.settings import equal_settings
 from triton_dist.cpu.team_sync import PLACE_BYTES, GroupBarrier, HeapBarrier, TeamBarrier
 from triton_dist.cpu.transport import Transport
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
@@ -47,6 +48,8 @@ MAX_TEAMS = 32
 
 _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
+
+_ALIKE = "TRITON_DIST_SCHEDULE", "TRITON_DIST_CHECK", "TRITON_DIST_CPU_SMS", "TRITON_DIST_CPU_CAPABILITY"
 
 
 class EndedHeaps(weakref.WeakSet[SymmetricMemory]):
@@ -273,13 +276,26 @@ class CpuWorld(World):
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         with self.turn(f"PE {self.pe} cannot complete {call}"):
             place = self._host_place(team)
-            ticket = place.arrive(text)
-            # Short waits, so that a Ctrl-C gets through.
-            self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
+            with self._uninterrupted(call):
+                ticket = place.arrive(text)
+                # Short waits, so that a Ctrl-C gets through.
+                self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
             texts = place.said(ticket)
             if self.recorder is not None:
                 self.recorder.host_leaves(tuple(team.pes))
             return texts
+
+    @contextmanager
+    def _uninterrupted(self, call: str) -> Iterator[None]:
+        """A call in which this PE has told the others that it is there. An error from elsewhere, as by Ctrl-C or a
+        handler of signals, breaks the world: this PE's next call would be taken for this one."""
+        try:
+            yield
+        except BrokenWorldError:
+            raise
+        except BaseException as error:
+            self.break_world(f"was interrupted in {call} by {type(error).__name__}")
+            raise
 
     def _come(self, team: Team | HostGroup, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
         """Return when all members of ``team`` have come to ``call``: now, or within a short time."""
@@ -337,11 +353,16 @@ class CpuWorld(World):
                 f"another program of this PE is already waiting for all PEs in {self._kernel_calls[team.handle]}: "
                 "collectives are for one program of each PE at a time"
             )
+        self.check_intact(call)
         place = self._places[team.handle][Caller.KERNEL]
         ticket = place.arrive(call)
         self._kernel_calls[team.handle] = call
         try:
             yield lambda: place.passed(ticket)
+        except BaseException:
+            if not place.passed(ticket):  # a later kernel's call would be taken for this one
+                self.break_world(f"ended a kernel in {call}, in which other PEs may wait")
+            raise
         finally:
             del self._kernel_calls[team.handle]
         check_same_calls(team, place.said(ticket))
@@ -399,9 +420,9 @@ class CpuWorld(World):
         self.check_intact(call)
 
     def leaves_kernels_unfinished(self, error: BaseException) -> bool:
-        from triton_dist.triton_api.interpreter import InterpreterError  # here, since a kernel has been interpreted
+        from triton_dist.cpu.executor import ended_a_grid  # here, since it needs a world
 
-        return isinstance(error, InterpreterError) or not isinstance(error, Exception)
+        return ended_a_grid(error) or not isinstance(error, Exception)
 
     def _close_group(self, group: HostGroup) -> None:
         del self._group_places[group.name]
@@ -432,9 +453,7 @@ class CpuWorld(World):
     # ---- one PE at a time
 
     def _take_turns(self, launch: Launch) -> Turns | None:
-        text, checked = environment.get("TRITON_DIST_SCHEDULE"), environment.get("TRITON_DIST_CHECK")
-        if len(set(launch.exchange("schedule", f"{text} {checked}"))) > 1:
-            raise RuntimeError("set TRITON_DIST_SCHEDULE and TRITON_DIST_CHECK alike on all PEs")
+        text, checked, *_ = equal_settings(launch, _ALIKE)
         return (
             None
             if text == "round-robin" and not checked

@@ -13,9 +13,10 @@ from triton_dist.expert_buffer.fp8 import packed_exponents, to_fp8
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gradients import records_gradients
+from triton_dist.kernels.moe.results import check_ids as check_ids_unwritten
 from triton_dist.kernels.moe.results import result_of
+from triton_dist.kernels.moe.seen import Seen, is_as_seen, see
 from triton_dist.kernels.options import check_int
-from triton_dist.torch_api import version_of
 
 __all__ = ["LowLatency"]
 
@@ -34,8 +35,16 @@ class _Handle(moe.Dispatched):
     """Of a row before it was converted."""
     has_come = False
     """Whether the tokens have been received: by the dispatch, or by its hook."""
-    version_of_weights: Any = None
-    """PyTorch's version of the weights that were sent with the tokens."""
+    given_weights: torch.Tensor | None = None
+    seen_weights: Seen = None
+    """The weights that were sent with the tokens, and what they were."""
+
+
+def _check_tokens(function: str, x: torch.Tensor, most: int) -> None:
+    if not x.is_contiguous():
+        raise ValueError(f"{function}: x must be contiguous, got strides {x.stride()} for shape {tuple(x.shape)}")
+    if len(x) > most:
+        raise ValueError(f"{function}: x has {len(x)} tokens, and num_max_dispatch_tokens_per_rank is {most}")
 
 
 class _PendingHooks:
@@ -176,7 +185,12 @@ class LowLatency:
             )
         if async_finish and return_recv_hook:
             raise ValueError(f"{name}: async_finish and return_recv_hook: give one, as the hook tells when rows come")
+        given = topk_weights
+        if topk_weights is not None:
+            check_tensor(name, "topk_weights", topk_weights, tuple(topk_idx.shape))
+            topk_weights = topk_weights.float()
         rows, scales = to_fp8(x, round_scale) if use_fp8 else (x, None)
+        _check_tokens(name, rows, num_max_dispatch_tokens_per_rank)
         room = self.group_size * num_max_dispatch_tokens_per_rank
         pending = self._pending
         try:
@@ -195,7 +209,8 @@ class LowLatency:
             raise
         received = _Handle(*result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty))
         received.buffer, received.columns = self, x.shape[1]
-        received.version_of_weights = None if topk_weights is None else version_of(topk_weights)
+        if given is not None:
+            received.given_weights, received.seen_weights = given, see(given)
         of_rows = None if received.scales is None else received.scales.view(local, room, -1)
         packed = None
         if use_ue8m0:
@@ -251,13 +266,15 @@ class LowLatency:
             raise ValueError("low_latency_combine: async_finish and return_recv_hook: give one")
         checked = self._check_combine(x, topk_idx, topk_weights, handle, out)
         routing = checked.routing
-        if routing.weights is not topk_weights or version_of(topk_weights) != checked.version_of_weights:
+        if self._needs_weights(checked, topk_idx, topk_weights):
+            if topk_idx is not routing.ids:  # choices that are -1 now are left out, as by DeepEP
+                topk_weights = torch.where(topk_idx >= 0, topk_weights, 0)
             nothing = torch.zeros(routing.n_tokens, 4, dtype=torch.float32, device=x.device)
             experts = routing.local_experts * self.group_size
             weighted = moe.dispatch(
                 nothing,
-                topk_idx,
-                topk_weights,
+                routing.ids,
+                topk_weights.float(),
                 num_experts=experts,
                 max_tokens=routing.max_tokens,
                 expert_capacity=routing.align,
@@ -292,6 +309,23 @@ class LowLatency:
             raise ValueError(f"{name}: handle is of another Buffer's dispatch")
         return handle
 
+    @staticmethod
+    def _needs_weights(handle: _Handle, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> bool:
+        """Whether the experts have other weights than these, or none.
+
+        RuntimeError: early weights have been written to since where only the CPU world can tell.
+        """
+        if handle.given_weights is not topk_weights or topk_idx is not handle.routing.ids:
+            return True
+        as_seen = is_as_seen(topk_weights, handle.seen_weights)
+        if not as_seen and isinstance(handle.seen_weights, torch.Tensor):
+            raise RuntimeError(
+                "low_latency_combine: topk_weights have been written to since low_latency_dispatch was given them. Of a"
+                " view, or of a tensor of inference mode, only the CPU world can tell: give such weights to"
+                " low_latency_combine alone, or do not write to them in between"
+            )
+        return not as_seen
+
     def _check_combine(
         self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, given: Any, out: Any
     ) -> _Handle:
@@ -303,6 +337,7 @@ class LowLatency:
                 f"{name}: the tokens of this handle have not been received: call the hook that low_latency_dispatch"
                 " returned with it first"
             )
+        check_ids_unwritten(name, handle.memory, handle.routing.ids)
         shape = tuple(handle.routing.ids.shape)
         for key, tensor in (("topk_idx", topk_idx), ("topk_weights", topk_weights)):
             check_tensor(name, key, tensor, shape)

@@ -242,7 +242,7 @@ class GpuWorld(World):
 
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         self._rounds[team.name] += 1
-        return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
+        return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes, f"complete {call}")
 
     def _close(self) -> None:
         self.finish_work()

@@ -306,9 +306,11 @@ class Communicator(NotCopied):
     def _remember(self, error: BaseException) -> None:
         """A call of this PE has ended in an error. The others may have made it if it was compared, and if the error is
         none that all of them have."""
-        if self._made == self._made_before or isinstance(error, (CallsDifferError, MemoryError)):
+        if self._made == self._made_before:
             return
         in_a_kernel = self.world.leaves_kernels_unfinished(error)
+        if isinstance(error, (CallsDifferError, MemoryError)) and not in_a_kernel:
+            return
         if self._failure is None and (in_a_kernel or self.n_pes > 1):
             call = self._last[self._made % _REMEMBERED]
             self._failure = _Failure(_text(call), f"{type(error).__name__}: {error}", in_a_kernel)

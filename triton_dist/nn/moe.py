@@ -339,7 +339,8 @@ class MoE(nn.Module):
         )
         if self.shared_up is not None and self.shared_down is not None:
             out = out + self._shared(tokens, self.shared_up, self.shared_down)
-        return out.view(x.shape)
+        # A view only where it must be: FSDP2 loses its hooks where a module's result is one, and is written to.
+        return out if out.shape == x.shape else out.view(x.shape)
 
     def _shared(self, tokens: torch.Tensor, up_projection: nn.Linear, down_projection: nn.Linear) -> torch.Tensor:
         if self.mesh is None:  # hooks on these modules, and others in their places, work as in any module

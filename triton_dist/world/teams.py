@@ -306,7 +306,9 @@ def _ranks(group: Any, mesh_dim: str | int | None) -> list[int]:
         return []
     if isinstance(group, DeviceMesh):
         if mesh_dim is None and group.ndim > 1:
-            raise ValueError(f"a mesh of {group.ndim} dimensions: say which with mesh_dim={group.mesh_dim_names}")
+            names = group.mesh_dim_names
+            parts = [f"mesh[{name!r}]" for name in names] if names else ["mesh.get_group(0)"]
+            raise ValueError(f"a mesh of {group.ndim} dimensions: pass one of them, as {' or '.join(parts)}")
         group = group.get_group(mesh_dim)
     elif mesh_dim is not None:
         raise ValueError("mesh_dim is for a DeviceMesh")

@@ -344,8 +344,14 @@ def check_mistakes(world: Any) -> None:
     symmetric = triton_dist.zeros(8 * n)
     with raises(ValueError, "all_gather: output", "must be symmetric", rf"{n << 20} bytes"):
         kernels.all_gather(big, torch.zeros(1 << 18))
-    with raises(ValueError, "all_reduce: out, of .* must be symmetric .* algorithm direct"):
+    with raises(ValueError, "all_reduce: tensor, of .* must be symmetric .* algorithm direct, and it was allocated"):
         kernels.all_reduce(small, algorithm="direct")
+    freed = triton_dist.zeros(8)
+    with raises(ValueError, "all_reduce: out, of .* must be symmetric .* algorithm push, and it was allocated"):
+        kernels.all_reduce(freed, out=small, algorithm="push")
+    triton_dist.free(freed)
+    with raises(ValueError, "all_reduce: tensor, of .* must be symmetric .* and it was freed"):
+        kernels.all_reduce(freed, algorithm="push")
     with raises(ValueError, f"all_gather: output must have {n} times the elements of input", r"\(8,\)"):
         kernels.all_gather(torch.zeros(8 * n + 1), small)
     with raises(ValueError, "input is of torch.float16, and output of torch.float32"):

@@ -120,6 +120,35 @@ def check_deep_ep_low_latency(world: Any) -> None:
             torch.testing.assert_close(out, total, rtol=0.02, atol=0.02)
 
 
+def check_deep_ep_low_latency_weights_and_choices_of_a_combine(world: Any) -> None:
+    """A combine takes its own weights, also those that were sent early and written to since, and leaves out choices
+    that are -1 by now."""
+    me, n = world.pe, world.n_pes
+    buffer = Buffer()
+    x, idx, weights = (tensor[me].clone() for tensor in tokens(world, 0))
+    sizes: dict[str, Any] = {"num_max_dispatch_tokens_per_rank": 8, "num_experts": 3 * n, "use_fp8": False}
+
+    def result_of(early: Any, idx_then: torch.Tensor, weights_then: torch.Tensor) -> None:
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, topk_weights=early, **sizes)
+        if weights_then is early:
+            weights_then.mul_(2)
+        out, _, _ = buffer.low_latency_combine(rows.nan_to_num(0.0), idx_then, weights_then, handle)
+        counted = torch.where((idx >= 0) & (idx_then >= 0), weights_then.float(), 0.0).sum(1, keepdim=True)
+        torch.testing.assert_close(out, (x.float() * counted).bfloat16(), rtol=0.02, atol=0.02)
+
+    fewer = idx.clone()
+    fewer[:, 0] = -1
+    for early in (None, weights, weights.bfloat16()):
+        result_of(early, idx, weights if early is None else early)
+        result_of(early, fewer, weights if early is None else early)
+    with torch.inference_mode():
+        unseen = weights.clone()  # whose writes PyTorch does not count
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, topk_weights=unseen, **sizes)
+        unseen.mul_(2)
+        with raises(RuntimeError, "low_latency_combine: topk_weights have been written to since"):
+            buffer.low_latency_combine(rows.nan_to_num(0.0), idx, unseen, handle)
+
+
 def check_deep_ep_hooks(world: Any) -> None:
     """A combine before the hook of its dispatch is an error, on every PE, and nothing is lost; a hook receives once."""
     me, n = world.pe, world.n_pes

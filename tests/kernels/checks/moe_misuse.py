@@ -22,8 +22,8 @@ def tokens(world: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def check_ids_written_to(world: Any) -> None:
-    """Ids say which PEs return rows, so a combine refuses those that are others by now; parts of a buffer are not asked
-    about, since PyTorch counts for the whole of it."""
+    """Ids say which PEs return rows, so a combine refuses those that are others by now. PyTorch counts writes for the
+    whole of a buffer, and none in inference mode: there the CPU world compares."""
     x, ids, weights = tokens(world)
     sizes = {"num_experts": world.n_pes, "max_tokens": TOKENS}
     for combine, dispatched in (
@@ -38,6 +38,12 @@ def check_ids_written_to(world: Any) -> None:
         with raises(RuntimeError, "combine.*: topk_ids have been written to since they were dispatched"):
             combine(y, dispatched)
         ids.copy_(before)
+    with torch.inference_mode():
+        for given in (ids.clone(), torch.stack([ids, ids])[0]):
+            dispatched = moe.dispatch(x, given, weights, **sizes)
+            given[0] = (given[0] + 1) % world.n_pes
+            with raises(RuntimeError, "combine: topk_ids have been written to since they were dispatched"):
+                moe.combine(dispatched.x.nan_to_num(0.0), dispatched)
     for _ in range(4):  # the last by C++, on GPUs
         buffer = torch.cat([ids, ids])
         dispatched = moe.dispatch(x, buffer[:TOKENS], weights, **sizes)
@@ -109,7 +115,7 @@ def check_layers_refused_on_one_pe(world: Any) -> None:
         ((w13.repeat(2, 1, 1), w2.repeat(2, 1, 1)), "w13 must have the matrices of num_experts / 4 experts, got 2"),
         ((w13.repeat(2, 1, 1), w2), "matrices of as many experts"),
         ((torch.ones(1, 8, 4), torch.ones(1, 4, 4)), "as many columns as w13's"),
-        ((w13.double(), w2.double()), "all of one dtype; got x .* of torch.float32, w13 .* of torch.float64"),
+        ((w13.double(), w2.double()), "must be of one dtype, got torch.float32, torch.float64 and torch.float64"),
     ):
         for options in ({}, {"num_sms": 1}, {"algorithm": "fused"}):
             if world.pe == 0:

@@ -253,7 +253,7 @@ def check_groups_and_meshes(world: Any) -> None:
         team = triton_dist.team_from_group(mesh, name)
         assert list(team.pes) == list(numbers) == list(triton_dist.team_from_group(mesh[name]).pes)
         kernels_on(world, team, 2, 0)
-    with raises(ValueError, "mesh of 2 dimensions: say which with mesh_dim="):
+    with raises(ValueError, r"mesh of 2 dimensions: pass one of them, as mesh\['rows'\] or mesh\['columns'\]"):
         triton_dist.team_from_group(mesh)
     if world.n_pes == 4:
         odd = [distributed.new_group(ranks) for ranks in ([0, 1, 3], [2])]

@@ -109,8 +109,10 @@ class Table:
         return None
 
     def merged(self, entries: Iterable[Entry]) -> Table:
-        """This table with ``entries`` in the place of those of the same cases."""
-        merged = self.entries | {entry.case: entry.times for entry in entries}
+        """This table with ``entries`` in the place of those of the same cases. If there are too many, the oldest are
+        left out."""
+        new = {entry.case: entry.times for entry in entries}
+        merged = {case: times for case, times in self.entries.items() if case not in new} | new
         newest = list(merged.items())[-_ENTRIES:]
         return Table(self.gpu, self.n_pes, [Entry(case, times) for case, times in newest], trusted=self.trusted)
 
@@ -179,10 +181,10 @@ def decoded(data: bytes | str) -> Table:
 
 
 def encoded(table: Table, source: str) -> str:
-    """The file of a table; ``source`` says how it was measured."""
+    """The file of a table, the newest entries last; ``source`` says how it was measured."""
     head = {"format": _FORMAT, "gpu": table.gpu, "pes": table.n_pes, "source": source}
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    rows = ",\n".join(f"  {json.dumps(_plain(case, times))}" for case, times in sorted(table.entries.items()))
+    rows = ",\n".join(f"  {json.dumps(_plain(case, times))}" for case, times in table.entries.items())
     return "\n".join(["{", *lines, ' "entries": [', rows, " ]", "}", ""])
 
 

@@ -244,8 +244,8 @@ def all_reduce(
         tensor: float16, bfloat16, float32, float64, int8, uint8, int32 or int64.
         op: ``"sum"``, ``"max"``, ``"min"`` or, of floats, ``"avg"``. Sums of integers wrap around. Of a NaN and a
             number ``max`` and ``min`` return the number, as NCCL does.
-        out: like ``tensor``, and the same memory or memory that it does not overlap; by default the result replaces
-            ``tensor``.
+        out: of ``tensor``'s dtype and as many elements, on the same memory or memory that it does not overlap; by
+            default the result replaces ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``exchange``
             and ``two_exchanges``, sums and means of floats of up to 32 bits; ``push``, for which ``out`` must be
             symmetric; ``direct``, for which both must; ``two_level``; or ``auto``.
@@ -275,7 +275,7 @@ def all_reduce(
             if algorithm in _EXCHANGES and (why := why_no_exchange(tensor.dtype, op, algorithm)):
                 raise ValueError(f"all_reduce: {why}")
             if algorithm in ("push", "direct"):
-                places = need_symmetric(comm, "all_reduce", algorithm, out=out)
+                places = need_symmetric(comm, "all_reduce", algorithm, **{"tensor" if out is tensor else "out": out})
             if algorithm == "direct":
                 places += need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
             if algorithm in ("one_shot", "two_shot") and not begin_in_words(tensor.nbytes, out, tensor):

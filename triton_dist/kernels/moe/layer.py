@@ -98,11 +98,15 @@ def moe_layer(
             "moe_layer: w13 must be [L, 2 * intermediate, hidden] and w2 [L, hidden, intermediate], got shapes"
             f" {tuple(w13.shape)} and {tuple(w2.shape)}"
         )
-    if w13.shape[0] != w2.shape[0] or not x.dtype == w13.dtype == w2.dtype or x.shape[-1:] != w13.shape[2:]:
+    if w13.shape[0] != w2.shape[0] or x.shape[-1:] != w13.shape[2:]:
         raise ValueError(
-            "moe_layer: w13 and w2 must have the matrices of as many experts, and x as many columns as w13's, all of"
-            f" one dtype; got x {tuple(x.shape)} of {x.dtype}, w13 {tuple(w13.shape)} of {w13.dtype} and w2"
-            f" {tuple(w2.shape)} of {w2.dtype}"
+            "moe_layer: w13 and w2 must have the matrices of as many experts, and x as many columns as w13's; got x"
+            f" {tuple(x.shape)}, w13 {tuple(w13.shape)} and w2 {tuple(w2.shape)}"
+        )
+    if not x.dtype == w13.dtype == w2.dtype:
+        raise ValueError(
+            f"moe_layer: x, w13 and w2 must be of one dtype, got {x.dtype}, {w13.dtype} and {w2.dtype}. Parameters that"
+            " fully_shard ignores are not of its mixed precision: convert them, or use torch.autocast"
         )
     if parallel not in ("expert", "tensor"):
         raise ValueError(f"moe_layer: parallel must be expert or tensor, got {parallel!r}")

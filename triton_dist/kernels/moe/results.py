@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.seen import is_as_seen, values_of
 from triton_dist.torch_api import version_of
 
 __all__ = ["Dispatched", "begin_of", "check_ids", "part_of", "parts_of", "remember_ids", "result_of"]
@@ -116,17 +117,17 @@ def result_of(
 
 
 def remember_ids(memory: torch.Tensor, ids: torch.Tensor) -> None:
-    """Record with the memory of a result how often the ids had been written to, if PyTorch counts that for them.
+    """Record with the memory of a result what the ids were.
 
     It is an attribute of the tensor, so that results of calls that differ in nothing else stay alike to prepared calls.
     """
-    memory.version_of_ids = version_of(ids)  # type: ignore[attr-defined]
+    version = version_of(ids)  # not see(), a call more in each call that is prepared
+    memory.seen_ids = values_of(ids) if version is None else version  # type: ignore[attr-defined]
 
 
 def check_ids(function: str, memory: torch.Tensor, ids: torch.Tensor) -> None:
     """RuntimeError if the ids of a dispatch have been written to since: they say which PEs return rows."""
-    version = getattr(memory, "version_of_ids", None)
-    if version is not None and version_of(ids) != version:
+    if not is_as_seen(ids, getattr(memory, "seen_ids", None)):
         raise RuntimeError(
             f"{function}: topk_ids have been written to since they were dispatched, and say which PEs return rows."
             " Combine first, or give each dispatch ids of its own"

@@ -110,8 +110,8 @@ def _obstacle(communicator: Communicator, tensor: torch.Tensor) -> str:
     world = communicator.world
     try:
         world.peer(tensor, world.pe)
-    except ValueError:
-        return _OTHERWISE
+    except ValueError as error:
+        return "it was freed" if str(error).endswith("was freed") else _OTHERWISE
     found = world.group_memory.find(start_of(tensor))
     if found is not None and not set(communicator.pes) <= set(found[1].pes):
         return f"it belongs to {found[1]}, and the call is of {communicator}"

@@ -1,0 +1,31 @@
+"""Settings of a CPU world that its PEs must have alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from triton_dist import environment
+from triton_dist.bootstrap.launch import Launch
+from triton_dist.decoding import mapping, text
+
+__all__ = ["equal_settings"]
+
+_TOLD = mapping(text(100), text(1000), 100)
+
+
+def equal_settings(launch: Launch, names: Sequence[str]) -> list[Any]:
+    """The values of these environment variables. *Collective.*
+
+    Raises:
+        ValueError: one cannot be read. RuntimeError: PEs have different ones; the message has both.
+    """
+    values = {name: environment.get(name) for name in names}
+    shown = {name: "not set" if value is None else str(value) for name, value in values.items()}
+    for pe, told in enumerate(launch.exchange_values("settings of the CPU world", shown, _TOLD)):
+        for name, theirs in told.items():
+            if theirs != shown.get(name):
+                raise RuntimeError(
+                    f"{name} is {shown.get(name)} on PE {launch.pe} and {theirs} on PE {pe}: set it alike on all PEs"
+                )
+    return list(values.values())
