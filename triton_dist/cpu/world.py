@@ -112,6 +112,8 @@ class CpuWorld(World):
         self._free_handles = set(range(1, MAX_TEAMS))
         self._next_look = 0.0
         self._kernel_calls: dict[int, str] = {}
+        self._left_barriers: dict[int, int] = {}
+        """By team: the ticket of a barrier in which a kernel has ended."""
         self.turns = self._take_turns(launch)
         self.host_streams = CopyEngine(self)
         self.checking: Checking | None = None
@@ -346,25 +348,36 @@ class CpuWorld(World):
     def kernel_barrier(self, team: Team, call: str) -> Iterator[Callable[[], bool]]:
         """Arrive where the kernels of a team meet for ``call``; the function given tells whether all have come.
 
-        One user at a time. RuntimeError, when all have come, if they call different things.
+        One user at a time. RuntimeError, when all have come, if they call different things. A kernel that ends in the
+        middle has come all the same: the next one here waits first for those that this one waited for.
         """
         if team.handle in self._kernel_calls:
             raise RuntimeError(
                 f"another program of this PE is already waiting for all PEs in {self._kernel_calls[team.handle]}: "
                 "collectives are for one program of each PE at a time"
             )
-        self.check_intact(call)
         place = self._places[team.handle][Caller.KERNEL]
-        ticket = place.arrive(call)
+        ticket = None if team.handle in self._left_barriers else place.arrive(call)
+
+        def passed() -> bool:
+            nonlocal ticket
+            if ticket is None:
+                if not place.passed(self._left_barriers[team.handle]):
+                    return False
+                del self._left_barriers[team.handle]
+                ticket = place.arrive(call)
+            return place.passed(ticket)
+
         self._kernel_calls[team.handle] = call
         try:
-            yield lambda: place.passed(ticket)
+            yield passed
         except BaseException:
-            if not place.passed(ticket):  # a later kernel's call would be taken for this one
-                self.break_world(f"ended a kernel in {call}, in which other PEs may wait")
+            if ticket is not None and not place.passed(ticket):
+                self._left_barriers[team.handle] = ticket
             raise
         finally:
             del self._kernel_calls[team.handle]
+        assert ticket is not None
         check_same_calls(team, place.said(ticket))
 
     # ---- teams
@@ -385,6 +398,7 @@ class CpuWorld(World):
     def unmake_team(self, team: Team) -> None:
         handle = team.handle
         del self._places[handle]
+        self._left_barriers.pop(handle, None)
         self._free_handles.add(handle)
 
     def _open_group(self, group: HostGroup) -> None:

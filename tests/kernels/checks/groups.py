@@ -254,7 +254,7 @@ def check_mistakes(world: Any) -> None:
         with raises(TypeError, "group must be a triton_dist.Team, a ProcessGroup, a DeviceMesh"):
             kernels.all_reduce(ones, group=group)
     large = Communicator(column).zeros(1 << 18, dtype=torch.float32)
-    with raises(ValueError, "out, of .* must be symmetric .* it belongs to the group of PEs .* the call is of"):
+    with raises(ValueError, "tensor, of .* must be symmetric .* it belongs to the group of PEs .* the call is of"):
         kernels.all_reduce(large, algorithm="push", group=row)
     with raises(ValueError, "group of PEs .* must be symmetric|it belongs to the group"):
         kernels.gemm_all_reduce(torch.ones(512, 4), torch.ones(4, 512), large.view(512, 512), group=row)

@@ -123,7 +123,7 @@ class LightLaunch(Launch):
         assert self.shared is not None
         return self.shared.ring.turns[self.pe]
 
-    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None) -> list[str]:
+    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None, doing: str | None = None) -> list[str]:
         assert self.shared is not None
         values, members = self.shared.values[key], range(self.n_pes) if pes is None else pes
         values[self.pe] = value
