@@ -245,9 +245,14 @@ class _RowwiseLinear(_Parallel, nn.Linear):
         return biased.to_local() if self.returns_local else biased
 
     def _whole_bias(self, gradients: Placement) -> torch.Tensor | None:
-        """The bias, of which every PE has a copy, if there is one; its gradients are ``gradients``."""
+        """The bias, of which every PE has a copy, if there is one; its gradients are ``gradients`` here, and replicated
+        in the parameter."""
         bias = cast("DTensor | None", self.bias)
-        return None if bias is None else as_autocast(bias.to_local(grad_placements=[gradients]))
+        if bias is None:
+            return None
+        if gradients.is_partial():
+            bias = bias.redistribute(placements=[Replicate()])  # whose backward adds up what PEs have
+        return as_autocast(bias.to_local(grad_placements=[gradients]))
 
 
 class _RowwiseEmbedding(_Parallel, nn.Embedding):

@@ -161,6 +161,50 @@ print("behind", flush=True)
         assert "PE 0 was interrupted in barrier_all() by TimeoutError" in pe.stderr, result.report
 
 
+def test_a_wild_address_in_a_kernel_leaves_its_line() -> None:
+    program = """
+import triton, triton.language as tl, triton_dist
+@triton.jit
+def far(x):
+    tl.store(x + tl.arange(0, 16) * 100000000, 1.0)  # <string>:5
+world = triton_dist.init()
+far[(1,)](triton_dist.zeros(16))
+"""
+    result = launch(["-c", program], 1, env=ENVIRONMENT, timeout=60)
+    assert result[0].returncode == -11, result.report
+    assert "Segmentation fault" in result[0].stderr, result.report
+    assert re.search(r"line 5 in far", result[0].stderr), result.report
+
+
+def test_ops_on_the_host_are_refused() -> None:
+    program = """
+import triton_dist, triton_dist.language as dl
+with triton_dist.init():
+    for op in (dl.my_pe, dl.barrier_all, dl.quiet):
+        try:
+            op()
+        except ValueError as error:
+            print(error, flush=True)
+"""
+    result = launch(["-c", program], 1, env=ENVIRONMENT, timeout=60)
+    text = "was called outside of a kernel: call it from a @triton.jit function\n"
+    names = ("my_pe", "barrier_all", "quiet")
+    assert result[0].stdout == "".join(f"triton_dist.language.{name} {text}" for name in names), result.report
+
+
+def test_an_argument_too_many_of_an_op_is_not_taken_for_another() -> None:
+    program = """
+import triton, triton_dist, triton_dist.language as dl
+@triton.jit
+def waits():
+    dl.quiet(0)
+with triton_dist.init():
+    waits[(1,)]()
+"""
+    result = launch(["-c", program], 1, env=ENVIRONMENT, timeout=60)
+    assert "TypeError: quiet() takes 0 positional arguments, and 1 were given" in result[0].stderr, result.report
+
+
 def test_a_barrier_of_kernels_that_is_left_is_not_taken_for_the_next_one() -> None:
     """PE 0 has come to the second one, where its kernel ended. In the third it waits for PE 1 to come to both."""
     program = """

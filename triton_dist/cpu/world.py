@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import math
 import os
@@ -10,7 +11,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import torch
@@ -121,6 +122,9 @@ class CpuWorld(World):
             assert self.turns is not None
             self.checking = self._begin_check(launch, self.turns)
         self.recorder = None if self.checking is None else self.checking.recorder
+        if not faulthandler.is_enabled():
+            with suppress(Exception):  # where stderr is no file, as in notebooks
+                faulthandler.enable()  # a kernel's wild address ends the PE: its stack has the line
         self._process = os.getpid()
         if launch.detector is not None:
             launch.detector.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))

@@ -178,7 +178,10 @@ def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.
     dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
     # An empty view may begin anywhere, where PyTorch makes none of another dtype.
     return [
-        tensor.detach().reshape(-1).view(dtype) if tensor.numel() else tensor.new_empty(0, dtype=dtype)
+        # A single element may have any stride, with which PyTorch makes no view of another dtype either.
+        tensor.detach().as_strided((tensor.numel(),), (1,)).view(dtype)
+        if tensor.numel()
+        else tensor.new_empty(0, dtype=dtype)
         for tensor in tensors
     ]
 

@@ -353,8 +353,9 @@ def mark_as_builtin(function: Callable[..., Any]) -> None:
 
 
 def is_interpreting() -> bool:
-    """Whether the interpreter of the CPU world runs the kernels of this process."""
-    return hasattr(interpreter.interpreter_builder, "shmem_op")
+    """Whether the interpreter of the CPU world runs a kernel now."""
+    builder = interpreter.interpreter_builder
+    return hasattr(builder, "shmem_op") and getattr(builder, "grid_idx", None) is not None
 
 
 def build_plugin_op(

@@ -338,6 +338,18 @@ def check_parts_of_two_gigabytes_have_offsets_of_64_bits(world: Any) -> None:
         launched.clear()
 
 
+def check_one_element_of_any_stride(world: Any) -> None:
+    """It is contiguous, as a counter that is taken from a row."""
+    n = world.n_pes
+    for dtype in (torch.int64, torch.float64):
+        counts = torch.full((1, 2), 1 + world.pe, dtype=dtype)
+        kernels.all_reduce(counts[:, 1])
+        assert counts.tolist() == [[1 + world.pe, n * (n + 1) // 2]]
+        gathered = torch.zeros(n, dtype=dtype)
+        kernels.all_gather(gathered, counts[:, 0])
+        assert gathered.tolist() == list(range(1, n + 1))
+
+
 def check_mistakes(world: Any) -> None:
     n = world.n_pes
     big, small = torch.zeros(n << 18), torch.zeros(8)

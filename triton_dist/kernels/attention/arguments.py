@@ -277,7 +277,8 @@ def check(
     main = 1 << (dim.bit_length() - 1) if dim else 0
     if not 16 <= main <= 512 or dim - main not in (0, 16, 32, 64, 128, 256):
         raise ValueError(
-            f"{function}: heads must have 16, 32, 64, 128, 256 or 512 elements, or the sum of two of these, got {dim}"
+            f"{function}: heads must have 16, 32, 64, 128, 256 or 512 elements, or the sum of two different ones of"
+            f" these, got {dim}"
         )
     for name, value in (("head_dim_v", head_dim_v), ("window", window), ("interleave", interleave)):
         if value is not None and type(value) is not int:
