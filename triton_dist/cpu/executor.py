@@ -20,6 +20,7 @@ from triton_dist.cpu.kernel_python import static_assert
 from triton_dist.cpu.program import Program, running
 from triton_dist.cpu.recorder import OutsideError
 from triton_dist.cpu.scheduler import CannotGoOnError, Scheduler
+from triton_dist.cpu.unfinished import mark_unfinished
 from triton_dist.cpu.world import current, refuse_stale
 from triton_dist.process_state import of_process
 from triton_dist.triton_api import interpreter, is_descriptor
@@ -109,10 +110,10 @@ class Executor(interpreter.Launch):
             failure = KernelError(f"{self._where()}: {error}")
             if world is not None and isinstance(error, CannotGoOnError):
                 world.break_world(f"gave up. {failure}")
-            _mark_unfinished(failure)
+            mark_unfinished(failure)
             raise failure from error
         except BaseException as error:
-            _mark_unfinished(error)
+            mark_unfinished(error)
             raise
         finally:
             builder.grid_idx = None
@@ -164,24 +165,3 @@ def _to_tensor(arg: Any) -> Any:
 
         return tma.Descriptor(arg)
     return interpreter.as_tensor(arg)
-
-
-_UNFINISHED = "_triton_dist_ended_a_grid"
-"""The attribute of such an error."""
-
-
-def _mark_unfinished(error: BaseException) -> None:
-    """Note in an error that it has ended a grid in its middle. It may be any: what a handler of signals raises comes up
-    wherever a program, or the scheduler for it, happens to be."""
-    with contextlib.suppress(AttributeError):  # of a class with slots
-        error.__dict__[_UNFINISHED] = True
-
-
-def ended_a_grid(error: BaseException) -> bool:
-    """Whether this error, or one that caused it, has ended a grid in its middle."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if _UNFINISHED in getattr(cause, "__dict__", ()):
-            return True
-        cause = cause.__cause__
-    return False

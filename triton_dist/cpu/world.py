@@ -33,6 +33,7 @@ from triton_dist.cpu.settings import equal_settings
 from triton_dist.cpu.team_sync import PLACE_BYTES, GroupBarrier, HeapBarrier, TeamBarrier
 from triton_dist.cpu.transport import Transport
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
+from triton_dist.cpu.unfinished import ended_a_grid
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls, group_memory_size
@@ -438,8 +439,6 @@ class CpuWorld(World):
         self.check_intact(call)
 
     def leaves_kernels_unfinished(self, error: BaseException) -> bool:
-        from triton_dist.cpu.executor import ended_a_grid  # here, since it needs a world
-
         return ended_a_grid(error) or not isinstance(error, Exception)
 
     def _close_group(self, group: HostGroup) -> None:
