@@ -119,9 +119,8 @@ def table_of(*files: str) -> str:
     results = [json.loads((RESULTS / file).read_text()) for file in files]
     (gpus,) = {result["machine"]["gpus"] for result in results}
     count, gpu = gpus.split(" × ")
-    times = dict(entry for result in results for entry in entries_of(result, int(count)))
-    entries = [Entry(*entry) for entry in sorted(times.items())]
-    return encoded(Table(gpu, int(count), entries), "benchmarks/results: " + ", ".join(files))
+    entries = [entry for result in results for entry in entries_of(result, int(count))]
+    return encoded(Table(gpu, int(count), entries).in_order(), "benchmarks/results: " + ", ".join(files))
 
 
 if __name__ == "__main__":

@@ -211,23 +211,23 @@ def test_a_barrier_of_kernels_that_is_left_is_not_taken_for_the_next_one() -> No
 import time, torch, triton, triton_dist, triton_dist.language as dl
 from unittest import mock
 @triton.jit
-def meets():
+def in_barrier():
     dl.barrier_all()
 world = triton_dist.init()
 flag = triton_dist.zeros(1)
 triton_dist.barrier_all()
-meets[(1,)]()
+in_barrier[(1,)]()
 if world.pe == 0:
     with mock.patch("triton_dist.cpu.scheduler.Scheduler._check_others", side_effect=TimeoutError("too long")):
         try:
-            meets[(1,)]()
+            in_barrier[(1,)]()
         except TimeoutError:
             print("caught", flush=True)
 else:
     time.sleep(1)
-    meets[(1,)]()
+    in_barrier[(1,)]()
     triton_dist.peer(flag, 0).fill_(1)
-meets[(1,)]()
+in_barrier[(1,)]()
 print(flag.item(), flush=True)
 """
     result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)

@@ -299,7 +299,7 @@ def test_a_long_wait_of_the_host_is_reported(
 def test_what_hosts_of_a_gpu_world_wait_for_is_named(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Hosts of a team or a communicator, which meet under numbers: the report has the call."""
+    """Barriers of hosts of a team or a communicator have numbers: the report has the call."""
     monkeypatch.setenv("TRITON_DIST_WAIT_TIMEOUT", "0.05")
     store: Any = torch.distributed.HashStore()
     monkeypatch.setattr(torch.distributed.HashStore, "get_all", torch.distributed.HashStore.multi_get, raising=False)

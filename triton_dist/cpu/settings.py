@@ -22,10 +22,10 @@ def equal_settings(launch: Launch, names: Sequence[str]) -> list[Any]:
     """
     values = {name: environment.get(name) for name in names}
     shown = {name: "not set" if value is None else str(value) for name, value in values.items()}
-    for pe, told in enumerate(launch.exchange_values("settings of the CPU world", shown, _TOLD)):
-        for name, theirs in told.items():
-            if theirs != shown.get(name):
-                raise RuntimeError(
-                    f"{name} is {shown.get(name)} on PE {launch.pe} and {theirs} on PE {pe}: set it alike on all PEs"
-                )
+    told = launch.exchange_values("settings of the CPU world", shown, _TOLD)
+    for name in names:
+        of_all = [theirs.get(name) for theirs in told]
+        for pe, theirs in enumerate(of_all):
+            if theirs != of_all[0]:
+                raise RuntimeError(f"{name} is {of_all[0]} on PE 0 and {theirs} on PE {pe}: set it alike on all PEs")
     return list(values.values())

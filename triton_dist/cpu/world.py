@@ -283,36 +283,33 @@ class CpuWorld(World):
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         with self.turn(f"PE {self.pe} cannot complete {call}"):
             place = self._host_place(team)
-            with self._uninterrupted(call):
-                ticket = place.arrive(text)
-                # Short waits, so that a Ctrl-C gets through.
-                self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
+            ticket = place.arrive(text)
+            # Short waits, so that a Ctrl-C gets through.
+            self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
             texts = place.said(ticket)
             if self.recorder is not None:
                 self.recorder.host_leaves(tuple(team.pes))
             return texts
 
-    @contextmanager
-    def _uninterrupted(self, call: str) -> Iterator[None]:
-        """A call in which this PE has told the others that it is there. An error from elsewhere, as by Ctrl-C or a
-        handler of signals, breaks the world: this PE's next call would be taken for this one."""
+    def _come(self, team: Team | HostGroup, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
+        """Return when all members of ``team`` have come to ``call``, as this PE has: now, or within a short time.
+
+        An error from elsewhere, as by Ctrl-C or a handler of signals, breaks the world: this PE's next call would be
+        taken for this one.
+        """
+        self.check_intact(call)
+        if self.recorder is not None:
+            self.recorder.host_arrives(call, tuple(team.pes))
         try:
-            yield
+            if self.turns is None:
+                self.wait(wait, call, needs=team.pes)
+            else:
+                self._wait_in_turns(passed, call, team)
         except BrokenWorldError:
             raise
         except BaseException as error:
             self.break_world(f"was interrupted in {call} by {type(error).__name__}")
             raise
-
-    def _come(self, team: Team | HostGroup, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
-        """Return when all members of ``team`` have come to ``call``: now, or within a short time."""
-        self.check_intact(call)
-        if self.recorder is not None:
-            self.recorder.host_arrives(call, tuple(team.pes))
-        if self.turns is None:
-            self.wait(wait, call, needs=team.pes)
-        else:
-            self._wait_in_turns(passed, call, team)
 
     def wait(self, done: Callable[[], bool], what: str, *, needs: Container[int]) -> None:
         """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for. ``needs``: as of trouble."""

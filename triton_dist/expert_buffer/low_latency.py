@@ -185,10 +185,8 @@ class LowLatency:
             )
         if async_finish and return_recv_hook:
             raise ValueError(f"{name}: async_finish and return_recv_hook: give one, as the hook tells when rows come")
-        given = topk_weights
         if topk_weights is not None:
             check_tensor(name, "topk_weights", topk_weights, tuple(topk_idx.shape))
-            topk_weights = topk_weights.float()
         rows, scales = to_fp8(x, round_scale) if use_fp8 else (x, None)
         _check_tokens(name, rows, num_max_dispatch_tokens_per_rank)
         room = self.group_size * num_max_dispatch_tokens_per_rank
@@ -197,7 +195,7 @@ class LowLatency:
             sent = moe.dispatch_send(
                 rows,
                 topk_idx,
-                topk_weights,
+                None if topk_weights is None else topk_weights.float(),
                 num_experts=num_experts,
                 max_tokens=num_max_dispatch_tokens_per_rank,
                 scales=scales,
@@ -209,8 +207,8 @@ class LowLatency:
             raise
         received = _Handle(*result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty))
         received.buffer, received.columns = self, x.shape[1]
-        if given is not None:
-            received.given_weights, received.seen_weights = given, see(given)
+        if topk_weights is not None:
+            received.given_weights, received.seen_weights = topk_weights, see(topk_weights)
         of_rows = None if received.scales is None else received.scales.view(local, room, -1)
         packed = None
         if use_ue8m0:

@@ -138,5 +138,4 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def digest(table: Table) -> str:
     """The same for tables that hold the same, in any order."""
-    ordered = Table(table.gpu, table.n_pes, [Entry(*entry) for entry in sorted(table.entries.items())])
-    return hashlib.sha256(encoded(ordered, "").encode()).hexdigest()[:32]
+    return hashlib.sha256(encoded(table.in_order(), "").encode()).hexdigest()[:32]

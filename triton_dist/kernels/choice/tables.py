@@ -108,6 +108,11 @@ class Table:
             }
         return None
 
+    def in_order(self) -> Table:
+        """The same entries, by case."""
+        entries = [Entry(*entry) for entry in sorted(self.entries.items())]
+        return Table(self.gpu, self.n_pes, entries, trusted=self.trusted)
+
     def merged(self, entries: Iterable[Entry]) -> Table:
         """This table with ``entries`` in the place of those of the same cases. If there are too many, the oldest are
         left out."""

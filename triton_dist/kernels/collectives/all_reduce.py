@@ -26,6 +26,7 @@ from triton_dist.kernels.arguments import (
     check_tensors,
     count_reduced_words,
     need_symmetric,
+    places_of,
     reduced_words,
 )
 from triton_dist.kernels.choice.choose import choose
@@ -275,7 +276,8 @@ def all_reduce(
             if algorithm in _EXCHANGES and (why := why_no_exchange(tensor.dtype, op, algorithm)):
                 raise ValueError(f"all_reduce: {why}")
             if algorithm in ("push", "direct"):
-                places = need_symmetric(comm, "all_reduce", algorithm, **{"tensor" if out is tensor else "out": out})
+                need_symmetric(comm, "all_reduce", algorithm, **{"tensor" if out is tensor else "out": out})
+                places = places_of(comm, out=out)  # under one name, whether it is in place
             if algorithm == "direct":
                 places += need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
             if algorithm in ("one_shot", "two_shot") and not begin_in_words(tensor.nbytes, out, tensor):
