@@ -350,6 +350,14 @@ def check_one_element_of_any_stride(world: Any) -> None:
         assert gathered.tolist() == list(range(1, n + 1))
 
 
+def check_in_place_here_and_with_out_there(world: Any) -> None:
+    """The same call, as long as peers store to the same symmetric tensor."""
+    n = world.n_pes
+    out = triton_dist.full((1 << 12,), 1.0 + world.pe)
+    kernels.all_reduce(out if world.pe == 0 else out.clone(), out=out, algorithm="push")
+    assert (out == n * (n + 1) / 2).all()
+
+
 def check_mistakes(world: Any) -> None:
     n = world.n_pes
     big, small = torch.zeros(n << 18), torch.zeros(8)
