@@ -20,6 +20,7 @@ __all__ = [
     "Operators",
     "TensorsForC",
     "constant_in_graphs",
+    "count_writes",
     "current_device_index",
     "current_stream_handle",
     "ddp_around",
@@ -398,6 +399,11 @@ def _tensors(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
                 yield tensor, writes
+
+
+count_writes: Callable[[Iterable[torch.Tensor]], None] = torch._C._increment_version
+"""Let autograd know that tensors were written to, so that a backward that was to read what they held before is refused.
+As ``torch.autograd.graph.increment_version``; Python calls it without a frame of its own."""
 
 
 def version_of(tensor: torch.Tensor) -> int | None:

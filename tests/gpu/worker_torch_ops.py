@@ -155,6 +155,30 @@ def collectives(world: Any) -> None:
         assert (x.grad == 2 * n).all()
 
 
+def written_tensors(world: Any) -> None:
+    """Autograd counts what calls store to, also of those that C++ makes again."""
+    n = world.n_pes
+    shared = triton_dist.zeros(n * ROWS, N, dtype=DTYPE)
+    x, own = shared[:ROWS], torch.ones(ROWS, N, device=world.device, dtype=DTYPE)
+    a, b = whole(ROWS, K).to(world.device), whole(K, N).to(world.device)
+    rows = torch.tensor([0, ROWS], dtype=torch.int32, device=world.device)
+    experts = torch.empty_like(own)
+    calls: tuple[tuple[torch.Tensor, Callable[[], object]], ...] = (
+        (own, lambda: kernels.all_reduce(own)),
+        (x, lambda: kernels.all_reduce(own, out=x)),
+        (shared, lambda: kernels.all_gather(shared, own)),
+        (own, lambda: kernels.reduce_scatter(own, shared)),
+        (shared, lambda: kernels.broadcast(shared)),
+        (shared, lambda: kernels.all_gather_gemm(a, b, shared)),
+        (experts, lambda: kernels.moe.grouped_gemm(a, b[None], rows[:1], rows[1:], out=experts)),
+    )
+    for i, (tensor, call) in enumerate(calls):
+        for again in range(20):
+            before = tensor._version
+            call()
+            assert tensor._version > before, f"call {i}, {again}"
+
+
 def styles(world: Any) -> None:
     """Ours against PyTorch's own, on its process groups."""
     torch.manual_seed(0)
@@ -259,7 +283,7 @@ def _block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tenso
 
 def main() -> int:
     checks: list[Callable[[Any], None]] = [gradients, weight_gradients, replicated]
-    checks += [collectives, styles, serving, autotuning]
+    checks += [collectives, written_tensors, styles, serving, autotuning]
     if ON_GPU:
         pe, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         device = torch.device("cuda", pe % gpus)

@@ -37,6 +37,11 @@ CALLS = {
     "gather_dim": "kernels.functional.all_gather(torch.ones(2, 2), world.pe // 3, group=group)",
     "scatter_dim": "kernels.functional.gemm_reduce_scatter(torch.ones(4, 4, 2), torch.ones(2, 4), 'sum',"
     " world.pe // 3, group=group)",
+    # Whose results take workspace, which all members make.
+    "workspace": "kernels.functional.all_reduce(torch.ones(200_000 + 100_000 * (world.pe // 3)), group=group)",
+    "no workspace": "kernels.functional.all_reduce(torch.ones(8 if world.pe < 3 else 200_000), group=group)",
+    "sums of operators": "kernels.functional.gemm_all_reduce(torch.ones(4 + world.pe // 3, 2), torch.ones(2, 4),"
+    " algorithm='bulk_synchronous', group=group)",
     "bias": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), bias=(torch.ones(4), None)[world.pe // 3],"
     " group=group)",
     "residual": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4),"
@@ -85,6 +90,7 @@ QUICK = (
     "gemm",
     "gather_dim",
     "shard",
+    "no workspace",
     "projection",
     "scales of rows",
     "part",
@@ -134,6 +140,9 @@ with triton_dist.init() as world:
         "gathered": ("output from byte 0 of ", "output from byte 32 of "),
         "exchanged": ("output from byte 0 of ", "output from byte 32 of "),
         "sent": ("tensor from byte 0 of ", "tensor from byte 32 of "),
+        "workspace": ("all_reduce(result (200000,)", "all_reduce(result (300000,)"),
+        "no workspace": ("all_reduce((8,)", "all_reduce(result (200000,)"),
+        "sums of operators": ("gemm_all_reduce(result (4, 4)", "gemm_all_reduce(result (5, 4)"),
         "sums": ("out from byte 0 of ", "out from byte 64 of "),
         "scattered": ("out from byte 0 of ",),
         "tokens": ("out from byte 0 of ", "out from byte 32768 of "),

@@ -1,7 +1,9 @@
 """What the public functions do where PyTorch records gradients, traces or profiles.
 
-No gradient is lost in silence. In a profile, of ``torch.profiler`` or with NVTX ranges, each call is one range that is
-named as its operator is (``triton_dist::all_reduce``). Where nothing profiles, a call asks that by one function of C.
+No gradient is lost in silence, and none is computed of what was overwritten: kernels store past PyTorch, so autograd is
+told here what they have stored to. In a profile, of ``torch.profiler`` or with NVTX ranges, each call is one range that
+is named as its operator is (``triton_dist::all_reduce``). Where nothing profiles, a call asks that by one function of
+C.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from torch.profiler import record_function
 from triton_dist.kernels.native import NativeCalls
 from triton_dist.process_state import of_process
 from triton_dist.torch_api import (
+    count_writes,
     has_modes,
     is_profiled,
     is_traced,
@@ -58,6 +61,8 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                 if not traced and native.call is not None:
                     result = native.call(name, (a, b, out), options)
                     if result is not None:
+                        if out is not None:
+                            count_writes((out,))
                         return result
                 if (former := options.pop("pattern", None)) is not None:
                     options["algorithm"] = former
@@ -69,15 +74,17 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                         return outside(a, b, out, **options)
                     raise ValueError(refusal)
                 if not traced:
-                    if _are_plain((a, b, out, *options.values())):
-                        result = plain(a, b, out, **options)
-                        if native.offered is not None:
-                            native.take(name, (a, b, out), options, result)
-                        return result
                     tensors = a, b, out, *options.values()
-                    _check_plain(plain.__name__, *tensors)
-                    if not records_gradients(*tensors):
-                        return plain(a, b, out, **options)
+                    are_plain = _are_plain(tensors)
+                    if not are_plain:
+                        _check_plain(plain.__name__, *tensors)
+                    if are_plain or not records_gradients(*tensors):
+                        result = plain(a, b, out, **options)
+                        if are_plain and native.offered is not None:
+                            native.take(name, (a, b, out), options, result)
+                        if out is not None:
+                            count_writes((out,))
+                        return result
                     if out is not None:
                         raise ValueError(refusal)
             finally:
@@ -97,7 +104,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
 def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Have a function that stores to its arguments refuse those that require gradients, and be left out of graphs.
 
-    ``operator`` is its differentiable form, if there is one.
+    It returns the tensor that it has stored to. ``operator`` is its differentiable form, if there is one.
     """
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -116,6 +123,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             opened = _open(range_name) if is_profiled() else None
             try:
                 if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+                    count_writes((result,))  # type: ignore[arg-type]  # it is where the function has stored to
                     return result
                 tensors = (*args, *kwargs.values()) if kwargs else args
                 if not _are_plain(tensors):
@@ -125,6 +133,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
                 result = plain(*args, **kwargs)
                 if native.offered is not None:
                     native.take(name, args, kwargs, result)
+                count_writes((result,))  # type: ignore[arg-type]
                 return result
             finally:
                 if opened is not None:
@@ -199,7 +208,8 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
 def made_again(
     group: Callable[..., Any] = lambda *args, **kwargs: kwargs.get("group"),
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Have calls of a function be made again by C++. It records no gradients, and is called outside of traces only.
+    """Have calls of a function be made again by C++. It records no gradients, and is called outside of traces only. If
+    it stores to a tensor of the caller's, that is ``out=``.
 
     Args:
         group: of the function's arguments, whose members make the call.
@@ -218,12 +228,17 @@ def made_again(
             result: _R
             if (has_modes() or is_transformed()) and is_traced():
                 raise ValueError(refusal)
+            out: Any = kwargs.get("out")
             if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+                if out is not None:
+                    count_writes((out,))
                 return result
             native.offered = None  # what another function has left, as one that calls this one's parts
             result = plain(*args, **kwargs)
             if native.offered is not None:
                 native.take(name, args, kwargs, result, conditions=lambda *args, **kwargs: (group(*args, **kwargs), ()))
+            if out is not None:
+                count_writes((out,))
             return result
 
         return function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -333,3 +333,38 @@ def check_public_functions_keep_gradients(world: Any) -> None:
         kernels.broadcast(leaf(a))
     with torch.no_grad():
         same(kernels.broadcast(leaf(a)), a)
+
+
+def check_what_kernels_overwrite_has_no_gradient(world: Any) -> None:
+    """A backward that was to read what a tensor held before a call that has stored to it is refused, as PyTorch's own
+    operators have it; also where the call stores to a view."""
+    n = world.n_pes
+    shared, own = whole(n, 3), whole(1, 3)
+    offsets, counts = torch.tensor([0, 2], dtype=torch.int32), torch.tensor([2], dtype=torch.int32)
+    calls: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor], Any]]] = {
+        "all_gather": ((n, 3), lambda out: kernels.all_gather(out, own)),
+        "all_reduce": ((4,), kernels.all_reduce),
+        "all_reduce, out": ((n, 3), lambda out: kernels.all_reduce(shared, out=out)),
+        "reduce_scatter": ((1, 3), lambda out: kernels.reduce_scatter(out, shared)),
+        "all_to_all": ((n, 3), lambda out: kernels.all_to_all(out, shared)),
+        "broadcast": ((4,), kernels.broadcast),
+        "all_gather_gemm": ((2 * n, 5), lambda out: kernels.all_gather_gemm(whole(2, 3), whole(3, 5), out)),
+        "gemm_reduce_scatter": ((2, 5), lambda out: kernels.gemm_reduce_scatter(whole(2 * n, 3), whole(3, 5), out)),
+        "gemm_all_reduce": ((2, 5), lambda out: kernels.gemm_all_reduce(whole(2, 3), whole(3, 5), out=out)),
+        "gemm_all_scatter": ((2, 5 * n), lambda out: kernels.gemm_all_scatter(whole(2, 3), whole(3, 5), out)),
+        "grouped_gemm": (
+            (2, 5), lambda out: kernels.moe.grouped_gemm(whole(2, 3), whole(1, 3, 5), offsets, counts, out=out),
+        ),
+    }  # fmt: skip
+    for name, (shape, call) in calls.items():
+        out = triton_dist.zeros(*shape)
+        weight = torch.ones(shape, requires_grad=True)
+        product = weight * out
+        call(out.view(shape))
+        with raises(RuntimeError, "modified by an inplace operation"):
+            product.sum().backward()
+            raise AssertionError(name)
+        (weight * out).sum().backward()
+        assert weight.grad is not None and torch.equal(weight.grad, out), name
+    with torch.inference_mode():  # whose tensors have no gradients, and count nothing
+        assert torch.equal(kernels.all_reduce(torch.ones(4)), torch.full((4,), float(n)))

@@ -11,7 +11,7 @@ import torch
 from triton_dist.kernels.arguments import in_words
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.options import check_int
-from triton_dist.kernels.protocols.workspace import symmetric_buffer
+from triton_dist.kernels.protocols.workspace import Workspace, rounded, symmetric_buffer
 from triton_dist.kernels.shards import each_of, shard_of
 
 __all__ = [
@@ -147,9 +147,15 @@ def empty_along(
 
 
 def workspace(communicator: Communicator, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Symmetric memory of a communicator for a result that peers store to. *Collective* when it has to grow.
+    """Symmetric memory of a communicator for a result of operator ``name`` that peers store to. *Collective* when it
+    has to grow.
 
     The next operator overwrites it, and begins with a barrier: what follows on the stream in between may read it.
+
+    Raises:
+        RuntimeError: it has to grow, and members make other calls.
     """
-    nbytes = prod(shape) * dtype.itemsize
-    return symmetric_buffer(communicator, f"functional: {name}", nbytes).view(dtype).view(shape)
+    nbytes, buffer = prod(shape) * dtype.itemsize, f"functional: {name}"
+    if communicator.own(Workspace).lacks(buffer, rounded(nbytes)):
+        communicator.compare(name, f"result {tuple(shape)}", dtype)  # else the allocation fails, and names no call
+    return symmetric_buffer(communicator, buffer, nbytes).view(dtype).view(shape)

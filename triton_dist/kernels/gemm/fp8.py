@@ -131,7 +131,8 @@ def _check_blocks(function: str, a: torch.Tensor, b: torch.Tensor, scale: BlockS
         if tuple(tensor.shape) != shapes[name] or tensor.dtype != torch.float32:
             raise ValueError(
                 f"{function}: scales of blocks are scale_a of shape {shapes['scale_a']} and scale_b of shape"
-                f" {shapes['scale_b']}, of torch.float32; got {name} of shape {tuple(tensor.shape)} and {tensor.dtype}"
+                f" {shapes['scale_b']}, of torch.float32 (of rows: {(rows, 1)} and {(1, columns)}); got {name} of shape"
+                f" {tuple(tensor.shape)} and {tensor.dtype}"
             )
     check_contiguous(function, **found)
 

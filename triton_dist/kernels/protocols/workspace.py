@@ -19,6 +19,7 @@ __all__ = [
     "is_capturing",
     "is_symmetric",
     "refuse_in_capture",
+    "rounded",
     "symmetric_buffer",
     "symmetric_workspace",
     "why_not_symmetric",
@@ -36,6 +37,11 @@ class Workspace:
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def lacks(self, name: str, numel: int) -> bool:
+        """Whether the tensor ``name`` would have to be made for so many elements."""
+        found = self.tensors.get(name)
+        return found is None or found.numel() < numel
 
     def close(self) -> None:
         self.tensors.clear()
@@ -56,7 +62,7 @@ def symmetric_workspace(
     workspace = communicator.own(Workspace)
     tensors = workspace.tensors
     found = tensors.get(name)
-    if found is None or found.numel() < numel:
+    if workspace.lacks(name, numel):
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
         made = communicator.zeros(numel, dtype=dtype)
         if found is not None:  # after the allocation: if that fails, the tensor stays under its name alone
@@ -68,11 +74,14 @@ def symmetric_workspace(
 
 
 def symmetric_buffer(communicator: Communicator, name: str, nbytes: int) -> torch.Tensor:
-    """As :func:`symmetric_workspace`, at least ``nbytes`` bytes, for contents of any shape.
+    """As :func:`symmetric_workspace`, at least ``nbytes`` bytes, for contents of any shape."""
+    return symmetric_workspace(communicator, name, rounded(nbytes), torch.uint8)[:nbytes]
 
-    Sizes are rounded up to powers of two, so that what was outgrown takes no more than what is in use.
-    """
-    return symmetric_workspace(communicator, name, 1 << max(nbytes - 1, 0).bit_length(), torch.uint8)[:nbytes]
+
+def rounded(nbytes: int) -> int:
+    """The size of a :func:`symmetric_buffer`: a power of two, so that what was outgrown takes no more than what is in
+    use."""
+    return 1 << max(nbytes - 1, 0).bit_length()
 
 
 def is_capturing() -> bool:
