@@ -123,7 +123,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             opened = _open(range_name) if is_profiled() else None
             try:
                 if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
-                    count_writes((result,))  # type: ignore[arg-type]  # it is where the function has stored to
+                    count_writes((result,))  # it is where the function has stored to
                     return result
                 tensors = (*args, *kwargs.values()) if kwargs else args
                 if not _are_plain(tensors):

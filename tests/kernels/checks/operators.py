@@ -21,9 +21,9 @@ from operator_gradients import (
     check_gradients_of_one_operand_only,
     check_models_have_the_gradients_of_separate_calls,
     check_public_functions_keep_gradients,
-    check_what_kernels_overwrite_has_no_gradient,
     check_reduce_ops_and_their_gradients,
     check_second_derivatives,
+    check_what_kernels_overwrite_has_no_gradient,
 )
 from operators_compiled import (
     check_compile,

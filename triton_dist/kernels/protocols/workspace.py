@@ -62,7 +62,7 @@ def symmetric_workspace(
     workspace = communicator.own(Workspace)
     tensors = workspace.tensors
     found = tensors.get(name)
-    if workspace.lacks(name, numel):
+    if found is None or workspace.lacks(name, numel):
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
         made = communicator.zeros(numel, dtype=dtype)
         if found is not None:  # after the allocation: if that fails, the tensor stays under its name alone
