@@ -24,6 +24,7 @@ ALLOWED = {
 }
 
 OF_PROCESS = {
+    "bootstrap/forking.py: Children": "a registration with os cannot be taken back",
     "bootstrap/discovery.py: Sources": "a later world meets where an earlier one met",
     "compiler/transport.py: Chosen": "compilations in all threads ask",
     "triton_api/language_patch.py: LanguagePatch": "triton.language is one for each process",

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from triton_dist import environment
 from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.discovery import discover
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
@@ -77,7 +78,7 @@ def init(*, group: Any = None, comm: Any = None) -> World:
             PE does not come within ``TRITON_DIST_INIT_TIMEOUT`` seconds, or fails meanwhile; PEs disagree about how
             many they are or about the kind of world; PEs would share a GPU; NVSHMEM's host and device libraries differ
             in version.
-        TypeError: ``group`` or ``comm`` is none.
+        TypeError: ``group`` or ``comm`` is none. ValueError: a variable of the environment has a value that it cannot.
         ImportError: the GPU world's ``nvshmem4py`` is not installed.
     """
     if is_initialized():
@@ -97,6 +98,7 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         os.register_at_fork(after_in_child=current.leave)
         current.process = os.getpid()
     try:
+        environment.check_all()
         _check_same_kind(launch)
         current.world = world = _world_class()(launch)
         _log.info("%r, started by %s", world, launch.launcher)

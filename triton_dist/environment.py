@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VARIABLES", "Variable", "get", "size", "size_of"]
+__all__ = ["VARIABLES", "Variable", "check_all", "get", "size", "size_of"]
 
 
 @dataclass(frozen=True)
@@ -327,6 +327,16 @@ def get(name: str) -> Any:
     """
     variable = VARIABLES[name]
     return _parsed(name, variable.parse, variable.default)
+
+
+def check_all() -> None:
+    """Read all variables, also those that are asked for late or never.
+
+    Raises:
+        ValueError: as of :func:`get`.
+    """
+    for name in VARIABLES:
+        get(name)
 
 
 def size_of(name: str, default: int) -> int:

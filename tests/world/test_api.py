@@ -63,6 +63,43 @@ def test_worlds_follow_each_other() -> None:
         assert not triton_dist.is_initialized()
 
 
+def test_worlds_that_have_ended_are_released() -> None:
+    program = """
+import gc, os, triton_dist
+def memory():
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:  # what listed them
+            pass
+    return sum("memfd:triton_dist" in place for place in found)
+counts = []
+for _ in range(4):
+    with triton_dist.init() as world:
+        x = triton_dist.full(1024, 1.0)
+    del x, world
+    gc.collect()
+    counts.append(memory())
+assert counts[0] and counts[1] == counts[3], counts
+"""
+    launch(["-c", program], 2).check()
+
+
+def test_settings_are_read_by_init() -> None:
+    """Also those that are asked for late: a wrong one would end a wait, hours later."""
+    program = """
+import os
+if os.environ["RANK"] == "1": os.environ["TRITON_DIST_WAIT_ACTION"] = "x"
+import triton_dist
+triton_dist.init()
+"""
+    result = launch(["-c", program], 2)
+    assert all(pe.returncode == 1 for pe in result), result.report
+    for pe in result:
+        assert "TRITON_DIST_WAIT_ACTION='x': expected one of report, abort" in pe.stderr, result.report
+
+
 def test_an_error_aborts_the_world() -> None:
     with pytest.raises(KeyError), triton_dist.init() as world:
         raise KeyError

@@ -85,6 +85,17 @@ def test_one_that_came_and_ended(store: Store) -> None:
     assert result == f"PE 1 is lost: its process {process.pid} ended before all PEs had arrived"
 
 
+def test_a_store_that_an_earlier_program_has_used(store: Store) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    process = Process.find(ended.pid)
+    assert process is not None
+    ended.wait()
+    store.set("member/0", replace(Member.self(0, 1), pid=process.pid, started=process.started).text())
+    [result] = together(store, [Member.self(0, 1)])
+    assert str(result).startswith(f"PE 0 was process {process.pid}, which has ended, and process"), result
+    assert "served an earlier program" in str(result), result
+
+
 def test_the_store_is_lost() -> None:
     program = "from torch.distributed import TCPStore; import sys; s = TCPStore('127.0.0.1', 0, None, True,"
     program += " wait_for_workers=False); print(s.port, flush=True); sys.stdin.read()"

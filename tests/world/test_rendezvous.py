@@ -12,6 +12,8 @@ from by_hand import by_hand
 from limits import HANG_SECONDS
 from started import Started
 
+from triton_dist.bootstrap.launchers.tcp import means_loopback
+
 TORCH = """
 import torch, torch.distributed as dist, triton_dist
 def reduce():
@@ -64,6 +66,39 @@ def test_something_silent_listens_there(rank: int) -> None:
         with by_hand([rank], 2, port, TRITON_DIST_INIT_TIMEOUT="2") as pes:
             [error] = errors_of(pes)
     assert f"127.0.0.1:{port}" in error and "another program listens there" in error and "MASTER_PORT" in error, error
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
+def test_nothing_listens_there(host: str, port: int) -> None:
+    with by_hand([1], 2, port, MASTER_ADDR=host, TRITON_DIST_INIT_TIMEOUT="2") as pes:
+        [error] = errors_of(pes)
+    assert f"no rendezvous store answers at {host}:{port}" in error and "is PE 0 running" in error, error
+
+
+@pytest.mark.parametrize("host", ["127.1", "0x7f000001", "LOCALHOST", "localhost.", "::1", "127.0.0.1"])
+def test_spellings_of_loopback(host: str) -> None:
+    assert means_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "host0", "localhost.example", "", "1.2.3.4"])
+def test_what_may_be_another_host(host: str) -> None:
+    assert not means_loopback(host)
+
+
+def test_no_file_can_be_opened(port: int) -> None:
+    program = """
+import os, resource, triton_dist, triton_dist.cpu.world, torch.distributed, socket
+socket.getaddrinfo("localhost", 1)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    while True:
+        os.open("/dev/null", 0)
+except OSError:
+    triton_dist.init()
+"""
+    with by_hand([0], 2, port, program) as pes:
+        [error] = errors_of(pes)
+    assert "cannot open the rendezvous store" in error and "too many files are open (ulimit -n)" in error, error
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -33,10 +33,12 @@ from typing import Any
 from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap.authentication import AuthenticatedStore, Key
+from triton_dist.bootstrap.forking import Children
 from triton_dist.bootstrap.interrupts import Interrupts
 from triton_dist.bootstrap.process import host_identity
 from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.decoding import DecodingError, Schema, decode, integer, record, sequence, text
+from triton_dist.process_state import of_process
 
 __all__ = ["BrokenWorldError", "FailureDetector", "Trouble"]
 
@@ -48,6 +50,7 @@ _LONGEST_WAIT = 1000  # characters that tell what a PE waits for
 _JOIN_SECONDS = 30.0  # for a PE that has checked in to connect
 _GREETING_SECONDS = 10.0  # time limit for a new connection to authenticate
 _CONNECT_SECONDS = 5.0
+_ACCEPT_AGAIN_SECONDS = 0.02
 _LEAVE_SECONDS = 10.0  # for a process that has closed its connections to be seen as ended
 _TOLD = 8000  # characters of a reason that PEs tell each other
 
@@ -112,7 +115,7 @@ class FailureDetector:
             os.set_blocking(end, False)
         self._interrupts = Interrupts()
         self._thread = threading.Thread(target=self._run, name="triton_dist detector", daemon=True)
-        os.register_at_fork(after_in_child=self._forget)  # a child must not keep its parent's connections open
+        of_process(Children).add(self)  # a child must not keep its parent's connections open
 
     @property
     def address(self) -> str:
@@ -275,8 +278,12 @@ class FailureDetector:
             self._learn(Trouble(pe, invalid) if invalid else _lost(self._members, pe))
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        try:
             connection, _ = listener.accept()
+        except OSError:  # gone, or this process has too many open files, and the connection waits
+            time.sleep(_ACCEPT_AGAIN_SECONDS)
+            return
+        with contextlib.suppress(OSError):
             connection.setblocking(False)  # a connection that is idle or full must not block this thread
             if connection.family == socket.AF_UNIX:
                 if wire.peer_of(connection)[1] not in (os.geteuid(), 0):
@@ -380,7 +387,7 @@ class FailureDetector:
                 os.close(self._wake_read)
                 os.close(self._wake_write)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """In a child of fork()."""
         if not self._ended:
             self._ended = self._ending = True

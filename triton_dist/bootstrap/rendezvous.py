@@ -167,8 +167,15 @@ def _count(store: Store, me: Member) -> tuple[int, int]:
 def _check_in(store: Store, me: Member, seconds: float, deadline: float) -> tuple[Member, ...]:
     stored = store.compare_set(f"member/{me.pe}", "", me.text())
     if stored != me.text().encode():
+        other = _member(me.pe, stored)
+        if other.is_seen_dead:
+            raise RuntimeError(
+                f"PE {me.pe} was {other}, which has ended, and {me} says to be it now: the store of this launch has"
+                " served an earlier program, or an earlier attempt. Each program needs a launch of its own, or a"
+                " MASTER_PORT"
+            )
         raise RuntimeError(
-            f"two processes are PE {me.pe}: {_member(me.pe, stored)} and {me}. Each PE needs a number of its own"
+            f"two processes are PE {me.pe}: {other} and {me}. Each PE needs a number of its own"
             " (RANK, if you start them by hand), and each launch a MASTER_PORT of its own"
         )
     members: dict[int, Member] = {}

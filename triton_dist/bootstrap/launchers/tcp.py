@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import os
@@ -15,7 +16,7 @@ from triton_dist.bootstrap.deadline import within
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["listen", "open_store", "serve", "store"]
+__all__ = ["listen", "means_loopback", "open_store", "serve", "store"]
 
 _MARK = "triton_dist/PE 0"
 """The key that marks a store as opened by a PE 0."""
@@ -38,16 +39,31 @@ def store(host: str, port: int, seconds: float, *, serves: bool) -> Store:
     try:
         return _connect(host, port, seconds)
     except TimeoutError:
+        if why := _why_no_connection(host, port):  # torch goes on trying for longer than it was told
+            raise _no_answer(host, port, seconds, why) from None
         raise RuntimeError(
             f"the rendezvous store at {host}:{port} accepts connections, but does not answer within {seconds:g} s"
             " (TRITON_DIST_INIT_TIMEOUT): another program listens there, or PE 0 is stopped. Set MASTER_ADDR to the"
             " host of PE 0 and MASTER_PORT to a port that is free there, the same on all PEs"
         ) from None
     except RuntimeError as error:
-        raise RuntimeError(
-            f"no rendezvous store answers at {host}:{port} within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT): is"
-            f" PE 0 running, and is that an address of its host? ({str(error).splitlines()[0]})"
-        ) from None
+        raise _no_answer(host, port, seconds, str(error).splitlines()[0]) from None
+
+
+def _no_answer(host: str, port: int, seconds: float, why: str) -> RuntimeError:
+    return RuntimeError(
+        f"no rendezvous store answers at {host}:{port} within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT): is"
+        f" PE 0 running, and is that an address of its host? ({why})"
+    )
+
+
+def _why_no_connection(host: str, port: int) -> str:
+    """Why nothing listens at ``host:port``; empty if something does."""
+    try:
+        socket.create_connection((host, port), _MARK_SECONDS).close()
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def open_store(host: str, seconds: float) -> tuple[Store, int]:
@@ -98,7 +114,7 @@ def _serve(host: str, port: int, seconds: float) -> Store:
         fd = _listen(host, port).detach()
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            raise _cannot_open(host, port, str(error)) from None
+            raise _cannot_open(host, port, str(error), error) from None
         fd = None
     try:
         # Multi-tenant: if init_process_group() opens a store at the same address in this process, before or after this
@@ -132,7 +148,12 @@ def _of_another(host: str, port: int) -> Store | None:
     return found
 
 
-def _cannot_open(host: str, port: int, reason: str) -> RuntimeError:
+def _cannot_open(host: str, port: int, reason: str, error: OSError | None = None) -> RuntimeError:
+    if error is not None and error.errno in (errno.EMFILE, errno.ENFILE):
+        return RuntimeError(
+            f"PE 0, process {os.getpid()}, cannot open the rendezvous store at {host}:{port}: too many files are open"
+            " (ulimit -n)"
+        )
     return RuntimeError(
         f"PE 0, process {os.getpid()}, cannot open the rendezvous store at {host}:{port} ({reason}): set"
         " MASTER_ADDR to an address of PE 0's host and MASTER_PORT to a port that is free there, the same on all PEs"
@@ -144,7 +165,7 @@ def _listen(host: str, port: int) -> socket.socket:
     failure = OSError(f"{host} has no address")
     for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         address = str(place[0])
-        named = ipaddress.ip_address(address.partition("%")[0]).is_loopback and not _means_loopback(host)
+        named = ipaddress.ip_address(address.partition("%")[0]).is_loopback and not means_loopback(host)
         try:
             return socket.create_server(("", port) if named else place[:2], family=family, backlog=1024)
         except OSError as error:
@@ -154,9 +175,13 @@ def _listen(host: str, port: int) -> socket.socket:
     raise failure
 
 
-def _means_loopback(host: str) -> bool:
+def means_loopback(host: str) -> bool:
     """Whether ``host`` is loopback on every host. (A host's own name may be 127.0.1.1 on that host only.)"""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        pass
+    with contextlib.suppress(OSError):  # the other spellings of numbers, as 127.1
+        return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback
+    name = host.lower().rstrip(".")
+    return name == "localhost" or name.endswith(".localhost")
