@@ -63,7 +63,12 @@ class _Checker:
         self._compiled: set[tuple[Any, Hashable]] = set()
 
     def check(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        specialization, compiled = self._compiler.prepare(kernel, args, kwargs)
+        try:
+            specialization, compiled = self._compiler.prepare(kernel, args, kwargs)
+        except Exception as error:  # as of a name that a module has not, which Triton looks for before it compiles
+            file, line, text = _explained(kernel, error)
+            self._report(kernel, *((file, line) if line else line_of_kernel(kernel)), text)
+            return
         key = kernel, specialization
         if key in self._compiled:
             return

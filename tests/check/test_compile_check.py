@@ -168,6 +168,16 @@ def assert_both_found(file: Path, target: str, text: str) -> None:
     assert "bytes of shared memory" in text
 
 
+def test_a_name_that_is_not_there(tmp_path: Path, compiling: Forker, target: str) -> None:
+    """Triton finds it when it looks for what the kernel depends on, before it compiles."""
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM.format(broken=False, value=2).replace("dl.my_pe()", "dl.my_number()"))
+    result = checked(compiling, file, n_pes=1)
+    line = file.read_text().splitlines().index("def stores(x, n, BLOCK: tl.constexpr):") + 1
+    assert f"program.py:{line}: PE 0, kernel stores: does not compile for {target}" in result.output, result.output
+    assert "has no attribute 'my_number'" in result.output
+
+
 @pytest.mark.parametrize("invalidates", [True, False])
 def test_a_barrier_whose_memory_may_be_something_else(
     tmp_path: Path, compiling: Forker, target: str, invalidates: bool

@@ -241,15 +241,15 @@ class _Analysis:
 
     def _instead(self, stuck: _Stuck) -> list[str]:
         """The PEs that have not come to a barrier, and where they are."""
-        what = self._place(stuck).what
         texts = []
         for pe in stuck.pes:
             theirs = [other for other in self._stuck if other.pe == pe]
-            if any(self._place(other).what == what for other in theirs):
+            if any(other.text == stuck.text for other in theirs):  # the op, and its team
                 continue
             if theirs:
-                side = self._waiting(theirs[0])
-                texts.append(f"PE {pe}, which waits in {side.place.what} at {side.place}")
+                place, what = self._place(theirs[0]), self._place(stuck).what
+                waits = theirs[0].text if place.what == what else place.what  # of another team, which the text names
+                texts.append(f"PE {pe}, which waits in {waits} at {place}")
             else:
                 texts.append(f"PE {pe}, which has left the world")
         return texts

@@ -34,7 +34,7 @@ from triton_dist.check.findings import Finding, Findings, Side
 from triton_dist.check.heap import Heap
 from triton_dist.check.log import HOST, Flag, Kind
 from triton_dist.check.run import Event, Run, Word
-from triton_dist.check.shadow import ATOMIC, PLAIN, VOLATILE, Conflict, Shadow, Who, was_among
+from triton_dist.check.shadow import ATOMIC, ELEMENT, PLAIN, VOLATILE, Conflict, Shadow, Who, was_among
 from triton_dist.check.signals import OVERTAKES, Condition, Lost, Signals, Update
 from triton_dist.check.threads import BY_TMA, GETS, Actors, Past, Thread
 
@@ -185,7 +185,13 @@ class Races:
         space, pieces = at
         shadow = self._shadows[space]
         for conflict in (shadow.write if writes else shadow.read)(pieces, who, clock):
-            self._report(space, conflict, writes, who, clock)
+            if who.how != ELEMENT or conflict.how != ELEMENT or self._is_disorder(conflict, writes, clock):
+                self._report(space, conflict, writes, who, clock)
+
+    def _is_disorder(self, conflict: Conflict, writes: bool, clock: Clock) -> bool:
+        """Whether two single elements had to have an order: both are written, or the one that is read was to be what is
+        known to be under way. Else reading is polling, which may come early."""
+        return conflict.wrote and (writes or clock.knows(*self._started(conflict.event)))
 
     def _who(self, thread: Thread, how: int) -> Who:
         self._mark(thread)
@@ -197,7 +203,10 @@ class Races:
     def _access(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
         at = self._at(e.pe, e.a)
-        how = VOLATILE if e.flags & Flag.VOLATILE else ATOMIC if e.flags & Flag.ATOMIC else PLAIN
+        writes = bool(e.flags & Flag.WRITES)
+        how = VOLATILE if e.flags & Flag.VOLATILE else PLAIN
+        if e.flags & Flag.ATOMIC:
+            how = ATOMIC if writes else ELEMENT
         if how == VOLATILE:
             thread.past.polled = True
             for known in self._written(at, thread.clock, waits=False):
@@ -205,7 +214,7 @@ class Races:
         if e.flags & Flag.TMA:
             self._access_by_tma(thread, e, at)
         else:
-            self._touch(at, bool(e.flags & Flag.WRITES), self._who(thread, how), thread.clock)
+            self._touch(at, writes, self._who(thread, how), thread.clock)
 
     def _access_by_tma(self, thread: Thread, e: Event, at: tuple[int, NDArray[np.int64]]) -> None:
         if not e.flags & Flag.WRITES:
@@ -265,7 +274,7 @@ class Races:
         thread = self._thread(e.pe, e.program)
         target = self._at(e.pe, e.b)
         actor, count = self._copy(thread, e.pe, target[0])
-        copy = Who(actor, count, self._index, ATOMIC if e.flags & Flag.ATOMIC else PLAIN, thread.waits)
+        copy = Who(actor, count, self._index, ELEMENT if e.flags & Flag.ATOMIC else PLAIN, thread.waits)
         if e.a >= 0:
             who = copy if e.flags & Flag.NBI else self._who(thread, PLAIN)
             self._touch(self._at(e.pe, e.a), False, who, thread.clock)
@@ -454,7 +463,7 @@ class Races:
                 notes.append('tl.atomic_* orders programs of different PEs only with scope="sys"')
             if past.polled and not wrote:
                 notes.append("a volatile tl.load orders nothing: wait with signal_wait_until, or use tl.atomic_*")
-            if past.put_flag and event is not now:
+            if past.put_flag and event is not now and not _is_atomic(event):
                 notes.append("p orders nothing but its own element: call fence before it, or use signal_op for a flag")
         self._findings.add(Finding(kind, sides, [where, *dict.fromkeys(notes)]))
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from triton_dist.check.clocks import Clock
 
-__all__ = ["ATOMIC", "PLAIN", "VOLATILE", "Conflict", "Shadow", "Who", "was_among"]
+__all__ = ["ATOMIC", "ELEMENT", "PLAIN", "VOLATILE", "Conflict", "Shadow", "Who", "was_among"]
 
-PLAIN, ATOMIC, VOLATILE = range(3)
+PLAIN, ELEMENT, ATOMIC, VOLATILE = range(4)
+"""How memory is accessed. ``ELEMENT``: a put or get of one element, which is never seen in parts and has no order."""
 
 _READERS = 64
 """Readers of one piece, unordered among each other, that are remembered; further ones are not looked at."""
@@ -31,7 +32,7 @@ class Who:
     number: int
     event: int
     how: int
-    """``PLAIN``, ``ATOMIC`` or ``VOLATILE``."""
+    """``PLAIN``, ``ELEMENT``, ``ATOMIC`` or ``VOLATILE``."""
     waits: int = 0
     """The number of its program's waits and polls before it."""
 
@@ -41,6 +42,7 @@ class Conflict:
     """An earlier access that the clock of a later one does not know."""
 
     event: int
+    how: int
     wrote: bool
     begin: int
     end: int
@@ -81,8 +83,10 @@ class _Layer:
         if not at.size:
             return at
         theirs = self.how[at]
-        # A volatile access says that others may come between; two atomic ones do not disturb each other.
-        found: Pieces = at[~((theirs == VOLATILE) | (how == VOLATILE) | ((theirs == ATOMIC) & (how == ATOMIC)))]
+        # A volatile access says that others may come between; atomic ones do not disturb each other, nor single
+        # elements. But two elements have no order, and of two that are put either may stay.
+        are_whole = (theirs >= ELEMENT) & (how >= ELEMENT) & ((theirs != ELEMENT) | (how != ELEMENT))
+        found: Pieces = at[~((theirs == VOLATILE) | (how == VOLATILE) | are_whole)]
         return found
 
 
@@ -184,6 +188,7 @@ class Shadow:
             found.append(
                 Conflict(
                     event,
+                    int(layer.how[piece]),
                     wrote,
                     int(self._bounds[piece]),
                     int(self._bounds[piece + 1]),

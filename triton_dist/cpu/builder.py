@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from triton_dist._C.op_table import Effect, Op
 from triton_dist.cpu import effects
 from triton_dist.cpu.accesses import may_touch
+from triton_dist.cpu.atomics import AtomicsBuilder
 from triton_dist.cpu.bfloat16 import Bfloat16Builder
 from triton_dist.cpu.float8 import Float8Builder
 from triton_dist.cpu.libdevice import implementation
@@ -34,7 +35,7 @@ _GLANCED = 4096
 """Bytes: a plain load of more than this is data, not something that a program spins on."""
 
 
-class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder):
+class CpuBuilder(AtomicsBuilder, Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder):
     """The class of :func:`triton_dist.triton_api.interpreter.builder` in the CPU world."""
 
     num_ctas = 1
@@ -87,6 +88,20 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, np.fmin)
+
+    def create_clampf(self, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
+        of_numbers = propagate_nan.name == "NONE"
+        clamped = (lambda x, a, b: np.fmin(np.fmax(x, a), b)) if of_numbers else np.clip
+        return self.ternary_op(arg, low, high, clamped)
+
+    def create_print(self, prefix: str, hex: bool, values: Sequence[Any], is_signed: Sequence[bool]) -> Any:
+        if hex:  # of the bits
+            bits = [np.ascontiguousarray(value.data).view(f"u{value.data.itemsize}") for value in values]
+            values = [interpreter.TensorHandle(each, getattr(tl, each.dtype.name)) for each in bits]
+        return super().create_print(prefix, hex, values, is_signed)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the CPU world does not interpret this operation ({name} of Triton's compiler)")
 
     # ---- a program that sees again and again what it saw before waits for another one: let that one run
 

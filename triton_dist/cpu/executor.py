@@ -46,7 +46,7 @@ class Executor(interpreter.Launch):
         with of_process(LanguagePatch).applied(self.fn.__globals__, static_assert=static_assert):
             self._run(
                 _three(grid),
-                {name: arg if name in self.constexprs else _to_tensor(arg) for name, arg in arguments.items()},
+                {name: arg if name in self.constexprs else _to_tensor(name, arg) for name, arg in arguments.items()},
                 options.get("num_ctas") or 1,
                 options.get("num_stages") or 0,  # the other options matter to GPUs only
                 self._partition(options.get("num_warps") or 4),
@@ -154,8 +154,8 @@ def _refuse_stale(name: str, arg: Any) -> None:
         refuse_stale(f"argument {name}", arg)
 
 
-def _to_tensor(arg: Any) -> Any:
-    """What the kernel gets for an argument. Triton's own function leaves floats alone and fails on bools."""
+def _to_tensor(name: str, arg: Any) -> Any:
+    """What the kernel gets for argument ``name``. Triton's own function leaves floats alone and fails on bools."""
     if isinstance(arg, bool):
         return tl.tensor(interpreter.TensorHandle(np.array([arg]), tl.int1), tl.int1)
     if isinstance(arg, float):
@@ -164,4 +164,8 @@ def _to_tensor(arg: Any) -> Any:
         from triton_dist.cpu.gluon import tma  # here, since few processes run such kernels
 
         return tma.Descriptor(arg)
-    return interpreter.as_tensor(arg)
+    try:
+        return interpreter.as_tensor(arg)
+    except KeyError:  # of a table of dtypes
+        kind = getattr(arg, "dtype", type(arg).__name__)
+        raise TypeError(f"argument {name} is a tensor of {kind}, which Triton's kernels do not take") from None

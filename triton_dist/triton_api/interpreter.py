@@ -37,10 +37,12 @@ __all__ = [
     "Launch",
     "TensorHandle",
     "as_tensor",
+    "atomic_op",
     "builder",
     "handle",
     "interpret",
     "numpy_dtype",
+    "relaxed_everywhere",
     "rewrite_imported",
     "rounds_to_nearest",
     "semantic",
@@ -88,6 +90,16 @@ def widened_float8(data: NDArray[Any], dtype: tl.dtype) -> NDArray[np.float16]:
     """The values of an array of 8-bit floats, which float16 holds exactly."""
     widened: NDArray[np.float16] = stock._convert_float(data, dtype, tl.float16, None).view(np.float16)
     return widened
+
+
+def atomic_op(name: str) -> Any:
+    """The operation ``name`` of ``create_atomic_rmw``."""
+    return getattr(stock._ir.ATOMIC_OP, name)
+
+
+def relaxed_everywhere() -> tuple[Any, Any]:
+    """The semantics and scope of atomics that order nothing, and are atomic for all of the machine."""
+    return stock._ir.MEM_SEMANTIC.RELAXED, stock._ir.MEM_SYNC_SCOPE.SYSTEM
 
 
 # ---- launches
@@ -186,8 +198,10 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
         # Bypasses the knob's setter, which would also set TRITON_INTERPRET for child processes.
         triton.knobs.runtime.__dict__["interpret"] = True
     stock.interpreter_builder.__class__ = how.builder
-    # Triton would compute whether each sum of integers overflows, for an assertion that is off: half of the time.
-    stock.interpreter_builder.options = dataclasses.replace(stock.interpreter_builder.options, sanitize_overflow=False)
+    # Assertions are on, as Python's. Whether each sum of integers overflows, which Triton computes, takes half the time.
+    stock.interpreter_builder.options = dataclasses.replace(
+        stock.interpreter_builder.options, debug=True, sanitize_overflow=False
+    )
     stock._get_np_dtype = _remembering(stock._get_np_dtype)
     stock.ReduceOps.generic_reduce = _combining(stock.ReduceOps.generic_reduce)
     stock.ReduceOps.min_max = _without_warnings(stock.ReduceOps.min_max)

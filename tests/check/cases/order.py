@@ -220,6 +220,91 @@ def p_and_signal(world, bug):
 
 
 @triton.jit
+def two_elements(x, BUG: tl.constexpr):
+    if dl.my_pe() == 0:
+        dl.p(x, 1.0, 1)
+        if not BUG:
+            dl.fence()
+        dl.p(x, 2.0, 1)  # p_and_p
+
+
+@case("missing-fence")
+def p_and_p(world, bug):
+    two_elements[(1,)](triton_dist.zeros(16), bug)
+
+
+@triton.jit
+def elements_of_two(x, BUG: tl.constexpr):
+    dl.p(x + (0 if BUG else dl.my_pe()), 1.0 + dl.my_pe(), 0)  # ps_of_two
+
+
+@case("race")
+def ps_of_two(world, bug):
+    elements_of_two[(1,)](triton_dist.zeros(16), bug)
+
+
+@triton.jit
+def there_and_back(x, result, BUG: tl.constexpr):
+    if dl.my_pe() == 0:
+        dl.p(x, 1.0, 1)
+        if not BUG:
+            dl.quiet()
+        tl.store(result, dl.g(x, 1))  # p_and_g
+
+
+@case("missing-quiet")
+def p_and_g(world, bug):
+    there_and_back[(1,)](triton_dist.zeros(16), out(), bug)
+
+
+@triton.jit
+def signalled(x, flag, result, BUG: tl.constexpr):
+    if dl.my_pe() == 0:
+        dl.p(x, 1.0, 0)
+        if not BUG:
+            dl.quiet()
+        dl.signal_op(flag, 1, dl.SIGNAL_SET, 1)
+    else:
+        dl.signal_wait_until(flag, dl.CMP_EQ, 1)
+        tl.store(result, dl.g(x, 0))  # p_signal_g
+
+
+@case("missing-fence", "missing-quiet")
+def p_signal_g(world, bug):
+    signalled[(1,)](triton_dist.zeros(16), flags(), out(), bug)
+
+
+@triton.jit
+def counted(count, lock, BUG: tl.constexpr):
+    for _ in range(3):
+        while dl.atomic_compare_swap(lock, 0, 1, 0) != 0:
+            pass
+        dl.p(count, dl.g(count, 0) + 1, 0)  # count_in_a_lock
+        if not BUG:
+            dl.quiet()
+        dl.atomic_set(lock, 0, 0)
+
+
+@case("missing-fence", "missing-quiet", "race")
+def count_in_a_lock(world, bug):
+    counted[(1,)](flags(), flags(), bug)
+
+
+@triton.jit
+def polled_element(flag, result):
+    if dl.my_pe() == 0:
+        dl.p(flag, 1, 1)
+    else:
+        while dl.g(flag, 1) == 0:
+            pass
+
+
+@case()
+def p_is_polled(world, bug):
+    polled_element[(1,)](flags(), out())
+
+
+@triton.jit
 def g_poll(x, flag, result, BUG: tl.constexpr):
     dl.store(x + tl.arange(0, 16), 1.0, 1 - dl.my_pe())  # g_as_wait
     dl.signal_op(flag, 1, dl.SIGNAL_SET, 1 - dl.my_pe())

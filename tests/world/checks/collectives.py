@@ -243,13 +243,36 @@ def check_different_calls(world: Any) -> None:
         return
     x = triton_dist.zeros(8)
     here = rf"program \(0, 0, 0\), {re.escape(__file__)}:\d+: RuntimeError"  # the kernel's line, not Python's own
-    with raises(RuntimeError, r"PE 0: sum_reduce\(1 of f32\); PE 1: sum_reduce\(2 of f32\)", here):
+    with raises(RuntimeError, r"PE 0: sum_reduce\(1 of f32\), .*; PE 1: sum_reduce\(2 of f32\)", here):
         reduce[(1,)](x, x, min(world.pe, 1) + 1, dl.sum_reduce)
     triton_dist.barrier_all()
-    with raises(RuntimeError, r"PE 0: max_reduce\(4 of f32\); PE 1: broadcast\(16 bytes of PE 0\)"):
+    with raises(RuntimeError, r"PE 0: max_reduce\(4 of f32\), .*; PE 1: broadcast\(16 bytes of PE 0\)"):
         reduce[(1,)](x, x, 4, dl.max_reduce) if world.pe == 0 else broadcast[(1,)](x, x, 4, 0)
     triton_dist.barrier_all()
     reduce[(1,)](x, x, 4, dl.max_reduce)
+
+
+def check_different_addresses(world: Any) -> None:
+    """A transport reaches the others' data by this PE's addresses."""
+    if world.n_pes == 1:
+        return
+    at = min(world.pe, 1)
+    x, y = triton_dist.zeros(64), triton_dist.zeros(64)
+    begin = r"PE 0: {}\(.*\), dst at byte \d+ and src at byte \d+ of the heap; PE 1: "
+    for call in (
+        lambda: broadcast[(1,)](x[8 * at :], y, 4, 0),
+        lambda: broadcast[(1,)](x, y[8 * at :], 4, 0),
+        lambda: reduce[(1,)](x, y[8 * at :], 4, dl.sum_reduce),
+        lambda: alltoall[(1,)](x[8 * at :], y, 2),
+    ):
+        with raises(RuntimeError, begin.format(r"\w+")):
+            call()
+        triton_dist.barrier_all()
+    with raises(RuntimeError, r"PE 0: fcollect\(8 bytes\), dst at byte \d+ of the heap; PE 1: fcollect"):
+        fcollect[(1,)](x[8 * at :], y, 2)
+    triton_dist.barrier_all()
+    fcollect[(1,)](x, x[2 * world.pe :], 2)  # each PE's part of the larger buffer
+    reduce[(1,)](y[2 * world.pe :], y, 2, dl.sum_reducescatter)
 
 
 if __name__ == "__main__":

@@ -202,6 +202,31 @@ def check_collectives(world: Any) -> None:
 
 
 @triton.jit
+def asserted(x):
+    at = tl.arange(0, 4)
+    tl.device_assert(tl.load(x + at) > 3, "too small", mask=at < 2)
+    tl.store(x + at, 9.0)
+
+
+@triton.jit
+def adds_asm(x):
+    tl.store(x, tl.inline_asm_elementwise("add $0, $1, 1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
+
+
+def check_kernels(world: Any) -> None:
+    """Assertions of the device are on, as those of Python; what is not interpreted, or no argument, is named."""
+    right = torch.tensor([4.0, 5.0, 0.0, 0.0])
+    asserted[(1,)](right)
+    assert right.tolist() == [9.0] * 4
+    with raises(RuntimeError, r"kernel asserted, program \(0, 0, 0\), .*mistakes.py:\d+: AssertionError: too small"):
+        asserted[(1,)](torch.tensor([4.0, 3.0, 5.0, 5.0]))
+    with raises(RuntimeError, r"mistakes.py:\d+: NotImplementedError: inline_asm"):
+        adds_asm[(1,)](torch.zeros(1, dtype=torch.int32))
+    with raises(TypeError, r"argument x is a tensor of torch.complex64, which Triton's kernels do not take"):
+        asserted[(1,)](torch.zeros(4, dtype=torch.complex64))
+
+
+@triton.jit
 def never(words, expected, HOW: tl.constexpr):
     if HOW == "wait":
         dl.wait_until_all_vector(words, 4, None, dl.CMP_GE, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -143,6 +145,85 @@ def check_a_comparison_of_numbers_is_part_of_a_mask(world: Any) -> None:
     out = torch.zeros(32, dtype=torch.int32)
     masked_by_a_number[(1,)](out, 2, 16)
     assert out.tolist() == [1, 2] + [0] * 14 + [7, 2] + [7] * 14
+
+
+@triton.jit
+def clamp(x, ordinary, propagating):
+    at = tl.arange(0, 4)
+    tl.store(ordinary + at, tl.clamp(tl.load(x + at), 0.25, 1.0))
+    tl.store(propagating + at, tl.clamp(tl.load(x + at), 0.25, 1.0, propagate_nan=tl.PropagateNan.ALL))
+
+
+def check_clamps_of_nans(world: Any) -> None:
+    """``max.f32`` and ``min.f32`` of a NaN and a number are the number."""
+    for dtype in (torch.float32, torch.bfloat16):
+        x, ordinary, propagating = (torch.zeros(4, dtype=dtype) for _ in range(3))
+        x.copy_(torch.tensor([float("nan"), 0.0, 0.5, 2.0]))
+        clamp[(1,)](x, ordinary, propagating)
+        assert ordinary.tolist() == [0.25, 0.25, 0.5, 1.0], ordinary
+        assert propagating[0].isnan() and propagating[1:].tolist() == [0.25, 0.5, 1.0], propagating
+
+
+@triton.jit
+def exchange_and_add(x, before, sums, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(before + at, tl.atomic_xchg(x + at, 2.5, mask=at < N - 1), mask=at < N - 1)
+    for _ in range(3):
+        tl.atomic_add(sums + at // 2, (at + 1).to(sums.dtype.element_ty), mask=at != 0)
+
+
+def check_atomics_of_floats(world: Any) -> None:
+    for dtype in (torch.float32, torch.float64):
+        x, before = torch.arange(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+        sums = torch.ones(2, dtype=torch.bfloat16)
+        exchange_and_add[(1,)](x, before, sums, 4)
+        assert x.tolist() == [2.5, 2.5, 2.5, 3.0] and before.tolist() == [0.0, 1.0, 2.0, 0.0]
+        assert sums.tolist() == [1 + 3 * 2, 1 + 3 * 7]
+
+
+@triton.jit
+def reduce_by_descriptor(x, KIND: tl.constexpr, N: tl.constexpr):
+    into = tl.make_tensor_descriptor(x, [3, N], [N, 1], [2, N])  # its last block has one row of two
+    for row in tl.static_range(0, 4, 2):
+        value = tl.full([2, N], 3, into.dtype)
+        if KIND == "add":
+            into.atomic_add([row, 0], value)
+        elif KIND == "min":
+            into.atomic_min([row, 0], value)
+        elif KIND == "max":
+            into.atomic_max([row, 0], value)
+        else:
+            into.atomic_xor([row, 0], value)
+
+
+def check_reductions_of_descriptors(world: Any) -> None:
+    changes = {
+        "add": lambda x: x + 3,
+        "min": lambda x: x.clamp(max=3),
+        "max": lambda x: x.clamp(min=3),
+        "xor": lambda x: x ^ 3,
+    }
+    for kind, change in changes.items():
+        memory = torch.arange(32, dtype=torch.int32) - 5
+        expected = torch.cat([change(memory[:24]), memory[24:]])
+        reduce_by_descriptor[(1,)](memory, kind, 8)
+        assert torch.equal(memory, expected), kind
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        memory = torch.arange(32).to(dtype)
+        reduce_by_descriptor[(1,)](memory, "add", 8)
+        assert torch.equal(memory, torch.arange(32).to(dtype) + torch.tensor([3] * 24 + [0] * 8).to(dtype)), dtype
+
+
+@triton.jit
+def print_bits(x):
+    tl.device_print("bits", tl.load(x + tl.arange(0, 2)), hex=True)
+
+
+def check_bits_are_printed(world: Any) -> None:
+    for values, text in ((torch.tensor([1.0, -2.0]), "0x3f800000 0xc0000000"), (torch.tensor([1, -1]), "0x01 0xff")):
+        with redirect_stdout(StringIO()) as printed:
+            print_bits[(1,)](values if values.is_floating_point() else values.to(torch.int8))
+        assert text in printed.getvalue(), printed.getvalue()
 
 
 if __name__ == "__main__":

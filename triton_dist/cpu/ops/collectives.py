@@ -2,6 +2,9 @@
 
 After the first barrier all sources are ready; after the second no PE reads them any more. Only then does a PE write
 its ``dst``, so that ``dst`` may be ``src``, or overlap it, in all of them.
+
+The PEs pass the same symmetric addresses (OpenSHMEM 1.5, section 9.9), by which a transport reaches the others' data.
+Here that is checked. Only what lies in a PE's own part of the larger buffer may do so on each.
 """
 
 from __future__ import annotations
@@ -44,10 +47,12 @@ class _Collective:
         world = the_world()
         self.team = team
         self.world: CpuWorld = world
-        self._call = call
         # With nothing to do the addresses may be anything, but the PEs meet all the same.
         self._dst = offset(world, "dst", dst, dst_bytes, align) if dst_bytes else 0
         self._src = offset(world, "src", src, src_bytes, align) if src_bytes else 0
+        places = [f"dst at byte {self._dst}"] if dst_bytes >= src_bytes else []
+        places += [f"src at byte {self._src}"] if src_bytes >= dst_bytes else []
+        self._call = f"{call}, {' and '.join(places)} of the heap" if dst_bytes else call
 
     def source(self, member: int, begin: int, count: int) -> NDArray[np.uint8]:
         """A copy of ``count`` bytes of what the team's ``member`` contributes."""

@@ -59,5 +59,7 @@ def sync(team: int, scope: ThreadScope) -> None:
 def meet(team: Team, call: str) -> None:
     """Wait for one program of each PE of ``team``, which does the same. What each wrote before, all see after."""
     quiet()
-    with the_world().kernel_barrier(team, call) as passed:
-        running().wait_until(passed, lambda: f"{call}: not all {team.n_pes} PEs have come", pes=tuple(team.pes))
+    world = the_world()
+    which = "" if team is world.team_world else f" of the {str(team).strip('<>')} with handle {team.handle}"
+    with world.kernel_barrier(team, call) as passed:
+        running().wait_until(passed, lambda: f"{call}{which}: not all {team.n_pes} PEs have come", pes=tuple(team.pes))
