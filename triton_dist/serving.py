@@ -25,6 +25,7 @@ import torch
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.options import check_int
+from triton_dist.kernels.reserving import reserve
 from triton_dist.world.current import current_world
 
 __all__ = ["CustomAllreduce"]
@@ -56,7 +57,8 @@ class CustomAllreduce:
         self.group, self.device, self.max_size, self.world_size = group, world.device, max_size, size
         self.disabled = size == 1
         if not self.disabled:
-            self.all_reduce(torch.zeros((max_size + 1) // 2, dtype=torch.bfloat16, device=world.device))
+            elements = (max_size + 1) // 2
+            reserve("all_reduce", max_tokens=size, hidden=-(-elements // size), functional=True, group=group)
 
     def should_custom_ar(self, inp: torch.Tensor) -> bool:
         """Whether :meth:`custom_all_reduce` takes ``inp``: alike on all PEs, as it depends on shape and dtype only."""

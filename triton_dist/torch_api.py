@@ -33,6 +33,7 @@ __all__ = [
     "is_mesh",
     "is_process_group",
     "is_profiled",
+    "is_recorded",
     "is_traced",
     "is_transformed",
     "is_wrapper",
@@ -197,15 +198,18 @@ _TRACING = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "
 
 has_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 is_transformed: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
-"""Something true if modes of PyTorch's dispatcher, or a transform of ``torch.func``, are on in this thread. Python
-calls both without a frame of their own."""
+is_recorded: Callable[[], Any] = torch._C._get_tracing_state
+"""Something true if modes of PyTorch's dispatcher, a transform of ``torch.func``, or ``torch.jit.trace`` are on in this
+thread. Python calls all three without a frame of their own."""
 
 
 def is_traced() -> bool:
     """Whether something other than torch.compile traces or transforms what this thread does: ``make_fx``, fake tensors,
-    or ``torch.func``. In the function of an operator nothing does. (``torch.jit.trace`` is not seen.) To be asked where
-    :func:`has_modes` or :func:`is_transformed` says that something is on."""
-    return bool(is_transformed()) or any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
+    ``torch.func`` or ``torch.jit.trace``. In the function of an operator nothing does. To be asked where
+    :func:`has_modes`, :func:`is_transformed` or :func:`is_recorded` says that something is on."""
+    if is_transformed() or is_recorded():
+        return True
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
 
 
 def operators_are_unobserved() -> bool:

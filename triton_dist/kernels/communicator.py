@@ -321,8 +321,9 @@ class Communicator(NotCopied):
         not fail do not come to it, and are waited for."""
         if failure.in_a_kernel:
             text = (
-                f"{function}: an earlier call of {self} failed in the middle of what its members exchange, and no other"
-                f" can follow: go on with another triton_dist.kernels.Communicator, or end the program. It was"
+                f"{function}: an earlier call of {self} failed in the middle of what its members exchange. No other can"
+                " follow, and this one has ended the world, since others may wait for it: behind such an error go on"
+                " with another triton_dist.kernels.Communicator, or end the program. The call was"
                 f" {failure.call}, and the error was {failure.error}"
             )
             self.world.break_world(f"cannot go on. {text}")  # others may wait for this one, in either call

@@ -22,6 +22,7 @@ from triton_dist.torch_api import (
     count_writes,
     has_modes,
     is_profiled,
+    is_recorded,
     is_traced,
     is_transformed,
     is_wrapper,
@@ -54,7 +55,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
             compiling, opened = torch.compiler.is_compiling(), None
-            traced = compiling or ((has_modes() or is_transformed()) and is_traced())
+            traced = compiling or ((has_modes() or is_transformed() or is_recorded()) and is_traced())
             if not traced and is_profiled() and not records_gradients(a, b, out, *options.values()):
                 opened = _open(range_name)  # else the operator has a range
             try:
@@ -118,7 +119,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             if torch.compiler.is_compiling():
                 result = outside(*args, **kwargs)
                 return result
-            if (has_modes() or is_transformed()) and is_traced():
+            if (has_modes() or is_transformed() or is_recorded()) and is_traced():
                 raise ValueError(refusal)
             opened = _open(range_name) if is_profiled() else None
             try:
@@ -154,7 +155,7 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            if torch.compiler.is_compiling() or ((has_modes() or is_transformed()) and is_traced()):
+            if torch.compiler.is_compiling() or ((has_modes() or is_transformed() or is_recorded()) and is_traced()):
                 return operator(*args, **kwargs)
             result: _R
             opened = _open(range_name) if is_profiled() else None
@@ -192,7 +193,7 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
             if torch.compiler.is_compiling():
                 result: _R = outside(*args, **kwargs)
                 return result
-            if (has_modes() or is_transformed()) and is_traced():
+            if (has_modes() or is_transformed() or is_recorded()) and is_traced():
                 raise ValueError(refusal)
             if is_profiled():
                 with record_function(range_name):
@@ -219,14 +220,14 @@ def made_again(
         name, native = plain.__name__, of_process(NativeCalls)
         native.functions.add(name)
         refusal = (
-            f"{name}: it cannot be traced (by make_fx, with fake tensors, by torch.func): use what"
+            f"{name}: it cannot be traced (by make_fx, torch.jit.trace, with fake tensors, by torch.func): use what"
             " triton_dist.kernels.moe.functional has of it, or call it outside of the trace"
         )
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             result: _R
-            if (has_modes() or is_transformed()) and is_traced():
+            if (has_modes() or is_transformed() or is_recorded()) and is_traced():
                 raise ValueError(refusal)
             out: Any = kwargs.get("out")
             if native.call is not None and (result := native.call(name, args, kwargs)) is not None:

@@ -198,7 +198,7 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
         # Bypasses the knob's setter, which would also set TRITON_INTERPRET for child processes.
         triton.knobs.runtime.__dict__["interpret"] = True
     stock.interpreter_builder.__class__ = how.builder
-    # Assertions are on, as Python's. Whether each sum of integers overflows, which Triton computes, takes half the time.
+    # Assertions are on, as Python's. Triton would compute whether each sum of integers overflows: half of the time.
     stock.interpreter_builder.options = dataclasses.replace(
         stock.interpreter_builder.options, debug=True, sanitize_overflow=False
     )

@@ -14,7 +14,7 @@ from triton_dist.world.integers import integer
 from triton_dist.world.non_member import NonMember
 from triton_dist.world.not_copied import NotCopied
 
-__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "as_range", "from_group", "pes_of_group"]
+__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "as_range", "check_one_dimension", "from_group", "pes_of_group"]
 
 
 class WorldOfTeams(Protocol):
@@ -305,16 +305,22 @@ def _ranks(group: Any, mesh_dim: str | int | None) -> list[int]:
     if group is None or isinstance(group, NonMember):
         return []
     if isinstance(group, DeviceMesh):
-        if mesh_dim is None and group.ndim > 1:
-            names = group.mesh_dim_names
-            parts = [f"mesh[{name!r}]" for name in names] if names else ["mesh.get_group(0)"]
-            raise ValueError(f"a mesh of {group.ndim} dimensions: pass one of them, as {' or '.join(parts)}")
+        if mesh_dim is None:
+            check_one_dimension(group)
         group = group.get_group(mesh_dim)
     elif mesh_dim is not None:
         raise ValueError("mesh_dim is for a DeviceMesh")
     if group is distributed.GroupMember.NON_GROUP_MEMBER:
         return []
     return list(distributed.get_process_group_ranks(group))
+
+
+def check_one_dimension(mesh: Any) -> None:
+    """ValueError if a ``DeviceMesh`` has several dimensions, of which a group is one."""
+    if mesh.ndim > 1:
+        names = mesh.mesh_dim_names
+        parts = [f"mesh[{name!r}]" for name in names] if names else ["mesh.get_group(0)"]
+        raise ValueError(f"a mesh of {mesh.ndim} dimensions: pass one of them, as {' or '.join(parts)}")
 
 
 def _regular(ranks: list[int]) -> str:

@@ -28,6 +28,7 @@ from operator_gradients import (
 from operators_compiled import (
     check_compile,
     check_compile_refusals,
+    check_compile_with_groups_that_are_new,
     check_norms_and_decode_compiled,
     check_opcheck,
 )
@@ -35,6 +36,7 @@ from operators_traced import (
     check_autocast_changes_no_operator,
     check_mistakes_while_traced,
     check_results_change_in_place,
+    check_traced_by_jit,
     check_traced_by_make_fx,
 )
 from torch._subclasses import FakeTensorMode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,6 +108,14 @@ def check_compile(world: Any) -> None:
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         assert graphs == 2, f"{graphs} graphs: one for the first shape, one for all others"
         assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def check_compile_with_groups_that_are_new(world: Any) -> None:
+    """Their communicators are made while the function is traced."""
+    everyone = world.team_world
+    for group in (everyone, everyone.split_strided(0, 1, world.n_pes)):
+        compiled = torch.compile(partial(functional.all_reduce, group=group), backend="aot_eager", fullgraph=True)
+        same(compiled(whole(3)), whole(3) * world.n_pes)
 
 
 def check_compile_refusals(world: Any) -> None:

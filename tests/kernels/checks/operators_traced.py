@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,30 @@ def check_traced_by_make_fx(world: Any) -> None:
     ):
         with raises(ValueError, "cannot (be traced|trace it)"):
             make_fx(refused)(x)
+
+
+def check_traced_by_jit(world: Any) -> None:
+    """What has a functional form is recorded as its operator; a call that would be lost from the trace is refused."""
+    ids, weights, n, b = torch.tensor([[0], [1 % world.n_pes]]), torch.ones(2, 1), world.n_pes, whole(8, 4)
+    recorded: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "functional": lambda x: functional.all_reduce(x) * 2,
+        "gemm": lambda x: kernels.gemm_all_reduce(x, b) + 1,
+        "norm": lambda x: kernels.all_reduce_norm(x).output + 1,
+    }
+    refused: tuple[Callable[[torch.Tensor], Any], ...] = (
+        lambda x: kernels.all_reduce(x.clone()),
+        lambda x: moe.dispatch(x, ids, weights, num_experts=n, max_tokens=2).x,
+        lambda x: moe.grouped_gemm(x, b[None], torch.tensor([0, 2]).int(), torch.tensor([2]).int()),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jit.trace is deprecated
+        for function in recorded.values():
+            traced, others = torch.jit.trace(function, (whole(2, 8),)), whole(2, 8, seed=1)
+            same(traced(others), function(others))
+        for function in refused:
+            with raises(ValueError, "trace"):
+                torch.jit.trace(function, (whole(2, 8),))
+    assert torch.equal(kernels.all_reduce(torch.ones(3)), torch.full((3,), float(n)))
 
 
 def check_results_change_in_place(world: Any) -> None:

@@ -121,6 +121,9 @@ def check_parallel_styles_on_a_part_of_a_mesh(world: Any) -> None:
 
 
 def check_mistakes(world: Any) -> None:
+    for of in (kernels, functional):
+        with raises(ValueError, r"a mesh of 2 dimensions: pass one of them, as mesh\['dp'\] or mesh\['tp'\]"):
+            of.all_reduce(torch.ones(4), group=mesh())
     three = distributed.new_group([0, 1, 3])
     if world.pe != 2:
         with raises(ValueError, "ranks 0, 1, 3 is of PEs 0, 1, 3", "at equal, ascending distances", "teams"):
@@ -128,8 +131,6 @@ def check_mistakes(world: Any) -> None:
     else:
         with raises(ValueError, "this PE is no member of that team: PE 2 is not in the process group"):
             kernels.all_reduce(torch.ones(3), group=three)
-    with raises(ValueError, "a mesh of 2 dimensions"):
-        kernels.all_reduce(torch.ones(3), group=mesh())
     name = mesh().get_group("tp").group_name
     with raises(ValueError, rf"the group has 4 members, and the group '{name}' has 2 PEs"):
         OPS.all_reduce(torch.ones(3), "sum", 4, name)

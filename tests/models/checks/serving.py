@@ -10,6 +10,7 @@ from harness import main as run
 from harness import raises
 from torch import distributed
 
+from triton_dist.kernels import Communicator
 from triton_dist.serving import CustomAllreduce
 
 MAX_SIZE = 2048
@@ -63,6 +64,16 @@ def check_what_is_left_to_other_communicators(world: Any) -> None:
         assert group.ca_comm.custom_all_reduce(x) is None
         assert (group.all_reduce(x) == world.n_pes).all()
     assert len(group.left_out) == len(left)
+
+
+def check_workspace_is_made_at_once(world: Any) -> None:
+    """That of all smaller tensors, by a group of its own; no kernel has to run for it."""
+    ca = CustomAllreduce(Communicator(), max_size=1 << 18)
+    made = ca.group.workspace_bytes
+    assert made >= 1 << 18
+    for elements in (1, 1000, 1 << 16):
+        assert (ca.all_reduce(torch.ones(elements)) == world.n_pes).all()
+    assert ca.group.workspace_bytes == made
 
 
 def check_capture(world: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from triton_dist import torch_api
 from triton_dist.kernels.communicator import (
     Communicator,
@@ -14,7 +16,7 @@ from triton_dist.kernels.communicator import (
 from triton_dist.kernels.grid import grid_of
 from triton_dist.world import World
 from triton_dist.world.current import current_world, find_world
-from triton_dist.world.teams import pes_of_group
+from triton_dist.world.teams import Team, check_one_dimension, pes_of_group
 
 __all__ = [
     "check",
@@ -45,7 +47,12 @@ def resolve(group: Any) -> tuple[int, str]:
     if isinstance(group, Communicator):
         group.check_live()
         return group.n_pes, group.name
+    if torch.compiler.is_compiling() and isinstance(group, Team):
+        group.check_live()
+        name = f"{group.name}"  # a text that the compiler knows, where attributes are read late
+        return _size_of_team(name), _name_of_team(name)
     if torch_api.is_mesh(group):
+        check_one_dimension(group)
         group = group.get_group()
     if torch_api.is_process_group(group):
         return group.size(), group.group_name
@@ -68,6 +75,22 @@ def resolve_again(function: str, group: Any, made_in: tuple[int, str]) -> tuple[
             " for: leave group= out, or give that group"
         )
     return found
+
+
+@torch_api.constant_in_graphs
+def _size_of_team(name: str) -> int:
+    return _of_team(name).n_pes
+
+
+@torch_api.constant_in_graphs
+def _name_of_team(name: str) -> str:
+    return _of_team(name).name
+
+
+def _of_team(name: str) -> Communicator:
+    """The communicator of the team of that name, which the compiler would not make. *Collective* over it the first
+    time."""
+    return communicator_of(next(team for team in current_world().teams.values() if team.name == name))
 
 
 @torch_api.constant_in_graphs
