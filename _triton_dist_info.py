@@ -194,6 +194,17 @@ def escape_output() -> None:
             sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def put(program: str, text: str) -> int:
+    """Print ``text``. The exit status: 1 if it cannot be written, which one line on stderr says."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        print(f"{program}: cannot write to stdout: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it, when Python ends
+        return 1
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print it; the exit status is 1 when there is something to fix."""
     parser = argparse.ArgumentParser(prog="triton-dist-info", description=(__doc__ or "").splitlines()[0])
@@ -201,8 +212,8 @@ def main(arguments: list[str] | None = None) -> int:
     escape_output()
     options = parser.parse_args(arguments)
     found = collect()
-    print(json.dumps(found, indent=2) if options.json else _page(found))
-    return 1 if found["problems"] else 0
+    status = put("triton-dist-info", json.dumps(found, indent=2) if options.json else _page(found))
+    return 1 if found["problems"] else status
 
 
 def _page(found: dict[str, Any]) -> str:

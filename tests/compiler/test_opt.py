@@ -54,6 +54,28 @@ def test_what_is_no_text_is_one_error(
     assert end.value.code == 2 and message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [["--target", "bogus"], ["--target", "sm_90"], ["--num-warps", "3"], ["--num-warps", "-1"], ["--n-pes", "x"]],
+)
+def test_impossible_values(wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text(MODULE)
+    with pytest.raises(SystemExit) as end:
+        opt.main([str(file), *wrong])
+    assert end.value.code == 2 and f"argument {wrong[0]}: '{wrong[1]}' is no" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_errors_name_the_file(parts: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text("// -----\n".join([MODULE] * (parts - 1) + ["\nmodule {\n  foo.bar\n}\n"]))
+    assert opt.main([str(file), *["--split-input-file"][: parts - 1]]) == 1
+    line = 3 if parts == 1 else MODULE.count("\n") + 4
+    named = str(file) if parts == 1 else file.name
+    assert f'loc("{named}":{line}:3): error' in capfd.readouterr().err
+
+
 def test_the_file_as_a_program_imports_no_torch(tmp_path: Path) -> None:
     """Every line of the lit tests starts it."""
     file = tmp_path / "module.mlir"

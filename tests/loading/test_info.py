@@ -68,6 +68,16 @@ def test_commands_print_in_any_encoding(command: str) -> None:
     assert done.returncode == 0 and done.stdout.isascii() and len(done.stdout) > 200, done.stdout + done.stderr
 
 
+def test_what_cannot_be_written_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "triton_dist.info"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY,
+            timeout=HANG_SECONDS,
+        )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == "triton-dist-info: cannot write to stdout: No space left on device\n"
+
+
 def test_another_triton(environment: Environment) -> None:
     """Neither triton_dist nor PyTorch can be imported here."""
     environment.add_triton_dist()

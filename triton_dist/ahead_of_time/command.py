@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _triton_dist_info import escape_output
+from _triton_dist_info import escape_output, put
 from triton_dist import environment
 from triton_dist.ahead_of_time.compiling import CompilationError, Request, compile_kernel
 
@@ -62,10 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     names = [file.name for file in manifest.files.values()]
     names += [f"{Path(manifest.binary.name).stem}.{ending}" for ending in ("json", "h")]
-    for name in names:
-        if (options.output / name).exists():  # only kernels of NVIDIA's GPUs have a header
-            print(options.output / name)
-    return 0
+    written = [options.output / name for name in names]
+    found = [str(file) for file in written if file.exists()]  # only kernels of NVIDIA's GPUs have a header
+    return put("triton-dist-compile", "\n".join(found))
 
 
 def _kernel(text: str) -> tuple[Path, str]:

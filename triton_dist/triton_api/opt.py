@@ -8,6 +8,7 @@ imports Triton and nothing else of this package: PyTorch, which the package impo
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import tempfile
@@ -70,9 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
     )
     parser.add_argument("--transport", default="nvshmem", choices=TRANSPORTS)
-    parser.add_argument("--n-pes", default="0", help="how many PEs there are, for plan-shmem-calls")
-    parser.add_argument("--target", help="the module's GPU, cuda:90 or hip:gfx942, where the module does not say")
-    parser.add_argument("--num-warps", type=int, help="warps of a program, where the module does not say")
+    parser.add_argument("--n-pes", type=_n_pes, default="0", help="how many PEs there are, for plan-shmem-calls")
+    parser.add_argument(
+        "--target", type=_target, help="the module's GPU, cuda:90 or hip:gfx942, where the module does not say"
+    )
+    parser.add_argument("--num-warps", type=_num_warps, help="warps of a program, where the module does not say")
     options = parser.parse_args(arguments)
     failed = False
     try:
@@ -81,11 +84,29 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{options.file}: {error}")
     for source in sources:
         try:
-            print(_transformed(source, options.file.name, options), flush=True)
+            print(_transformed(source, options), flush=True)
         except (RuntimeError, OSError) as error:
             print(f"triton-dist-opt: {error}", file=sys.stderr, flush=True)
             failed = True
     return int(failed)
+
+
+def _n_pes(text: str) -> str:
+    if not re.fullmatch("[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of PEs")
+    return text
+
+
+def _target(text: str) -> str:
+    if not re.fullmatch("cuda:[0-9]{2,3}|hip:gfx[0-9a-f]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no GPU: say cuda:90, hip:gfx942, …")
+    return text
+
+
+def _num_warps(text: str) -> int:
+    if text not in ("1", "2", "4", "8", "16", "32"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no power of 2 up to 32")
+    return int(text)
 
 
 def _sources(file: Path, split: bool) -> list[str]:
@@ -100,20 +121,32 @@ def _sources(file: Path, split: bool) -> list[str]:
     return sources
 
 
-def _transformed(source: str, name: str, options: argparse.Namespace) -> str:
+def _transformed(source: str, options: argparse.Namespace) -> str:
     context = ir.context()
     ir.load_dialects(context)
     nvidia.load_dialects(context)
-    with tempfile.TemporaryDirectory() as directory:
-        copy = Path(directory, name)
-        copy.write_text(source, encoding="utf-8")
-        module = ir.parse_mlir_module(str(copy), context)
+    if options.split_input_file:
+        module = _parsed(source, options.file.name, context)
+    else:
+        module = ir.parse_mlir_module(str(options.file), context)
     set_attributes(module, context, options.target, options.num_warps)
     manager = ir.pass_manager(context)
     for pass_name in options.passes:
         PASSES[pass_name](manager, options)
     manager.run(module, "triton-dist-opt")
     return str(module.str_nodebug())
+
+
+def _parsed(source: str, name: str, context: Any) -> Any:
+    """The module of a part of the file ``name``, by which MLIR calls it in errors."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, name).write_text(source, encoding="utf-8")
+        os.chdir(directory)
+        try:
+            return ir.parse_mlir_module(name, context)
+        finally:
+            os.chdir(before)
 
 
 def set_attributes(module: Any, context: Any, target: str | None, num_warps: int | None) -> None:
