@@ -27,6 +27,7 @@ __all__ = [
     "chained",
     "check_that",
     "either",
+    "elements",
     "iterate",
     "joined",
     "keeps_on",
@@ -53,6 +54,13 @@ def refuse(message: str) -> NoReturn:
 def refuse_name(message: str) -> NoReturn:
     """``CodeGenerator.dereference_name``."""
     raise NameError(message)
+
+
+def elements(value: Any) -> Any:
+    """``visit_ListComp``: what a comprehension goes through."""
+    if not isinstance(value, (tuple, tl.tuple)):
+        refuse("only tuple comprehensions are supported")
+    return value
 
 
 def unwrapped(value: Any) -> Any:

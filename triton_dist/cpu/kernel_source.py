@@ -204,6 +204,7 @@ class _Rewriter(ast.NodeTransformer):
             return self._refused(node, "a comprehension has one `for`, and no `if`")
         self._locals.add(getattr(node.generators[0].target, "id", ""))
         self.generic_visit(node)
+        node.generators[0].iter = _call(node, "elements", node.generators[0].iter)
         return ast.copy_location(ast.Tuple([ast.Starred(node, ast.Load())], ast.Load()), node)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:

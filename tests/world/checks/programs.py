@@ -241,6 +241,27 @@ def check_chained_comparisons_are_what_the_compiler_makes_of_them(world: Any) ->
     assert out.tolist() == [50, 0, 1, 1, 1, 0, 0, 0] and calls.item() == 1
 
 
+@triton.jit
+def through_tuples(x, values):
+    doubled = [2 * value for value in values]
+    for i in tl.static_range(3):
+        tl.store(x + i, doubled[i])
+
+
+@triton.jit
+def through_a_range(x):
+    numbers = [i for i in range(3)]  # noqa: C416
+    tl.store(x, numbers[2])
+
+
+def check_comprehensions_go_through_tuples(world: Any) -> None:
+    x = torch.zeros(3, dtype=torch.int32)
+    through_tuples[(1,)](x, (3, 4, 5))
+    assert x.tolist() == [6, 8, 10]
+    with raises(triton.runtime.errors.InterpreterError, "only tuple comprehensions are supported"):
+        through_a_range[(1,)](x)
+
+
 @triton.autotune([triton.Config({"B": 4}, num_warps=2), triton.Config({"B": 8})], key=["n"], reset_to_zero=["calls"])
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["B"] == 0})
 @triton.jit

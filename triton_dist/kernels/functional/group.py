@@ -48,7 +48,6 @@ def resolve(group: Any) -> tuple[int, str]:
         group.check_live()
         return group.n_pes, group.name
     if torch.compiler.is_compiling() and isinstance(group, Team):
-        group.check_live()
         name = f"{group.name}"  # a text that the compiler knows, where attributes are read late
         return _size_of_team(name), _name_of_team(name)
     if torch_api.is_mesh(group):
@@ -90,7 +89,10 @@ def _name_of_team(name: str) -> str:
 def _of_team(name: str) -> Communicator:
     """The communicator of the team of that name, which the compiler would not make. *Collective* over it the first
     time."""
-    return communicator_of(next(team for team in current_world().teams.values() if team.name == name))
+    for team in current_world().teams.values():
+        if team.name == name:
+            return communicator_of(team)
+    raise RuntimeError(f"team {name!r} was destroyed, or its world was finalized")
 
 
 @torch_api.constant_in_graphs
