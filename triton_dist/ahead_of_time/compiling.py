@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -150,9 +151,13 @@ def _load(file: Path, function: str) -> Any:
         raise CompilationError(f"{error.filename}:{error.lineno}: {error.msg}") from None
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(file)), 1)
+        here = str(file.resolve())
+        line = next((frame.lineno for frame in reversed(frames) if os.path.realpath(frame.filename) == here), 1)
         raised = f"{type(error).__name__}: {error}"
-        raise CompilationError(f"{file}:{line}: the file cannot be executed: {raised}") from error
+        raise CompilationError(
+            f"{file}:{line}: the file cannot be executed: {raised} (what the kernel does not need, as a world, belongs"
+            ' under `if __name__ == "__main__":`)'
+        ) from error
     finally:
         sys.path.remove(str(file.parent))
     kernel = getattr(module, function, None)
