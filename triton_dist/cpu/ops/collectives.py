@@ -4,7 +4,8 @@ After the first barrier all sources are ready; after the second no PE reads them
 its ``dst``, so that ``dst`` may be ``src``, or overlap it, in all of them.
 
 The PEs pass the same symmetric addresses (OpenSHMEM 1.5, section 9.9), by which a transport reaches the others' data.
-Here that is checked. Only what lies in a PE's own part of the larger buffer may do so on each.
+Here that is checked. Only the smaller buffer of fcollect and reducescatter may lie elsewhere on each PE, as a PE's part
+of the larger one does.
 """
 
 from __future__ import annotations
