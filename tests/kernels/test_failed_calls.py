@@ -40,7 +40,7 @@ tried(moe.dispatch, x, right, **sizes)
     first, second = result[0].stdout.splitlines()
     assert first.startswith("KernelError") and "an expert id is not in [-1, num_experts)" in first, result.report
     failed = r"dispatch: an earlier call of <communicator of PEs 0, 1> failed in the middle of what .*"
-    failed += r" It was dispatch\(.*the error was KernelError: PE 0, .*num_experts\)"
+    failed += r" The call was dispatch\(.*the error was KernelError: PE 0, .*num_experts\)"
     assert re.fullmatch(rf"RuntimeError: {failed}", second), result.report
     assert re.search(rf"^KernelError: PE 1, kernel moe_dispatch_rounds: PE 0 cannot go on. {failed}", result[1].stdout)
 

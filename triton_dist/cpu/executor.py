@@ -154,6 +154,10 @@ def _refuse_stale(name: str, arg: Any) -> None:
         refuse_stale(f"argument {name}", arg)
 
 
+_NO_ARGUMENTS = (np.ndarray, np.generic, list, dict, set, str, bytes, complex)
+"""Types of which a compiled kernel takes no argument either."""
+
+
 def _to_tensor(name: str, arg: Any) -> Any:
     """What the kernel gets for argument ``name``. Triton's own function leaves floats alone and fails on bools."""
     if isinstance(arg, bool):
@@ -164,6 +168,11 @@ def _to_tensor(name: str, arg: Any) -> Any:
         from triton_dist.cpu.gluon import tma  # here, since few processes run such kernels
 
         return tma.Descriptor(arg)
+    if isinstance(arg, _NO_ARGUMENTS):
+        raise TypeError(
+            f"argument {name} is of type {type(arg).__module__}.{type(arg).__qualname__}: kernels take tensors, None,"
+            " Python's bool, int and float, and tuples of these; all else is for tl.constexpr"
+        )
     try:
         return interpreter.as_tensor(arg)
     except KeyError:  # of a table of dtypes

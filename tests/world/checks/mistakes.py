@@ -6,6 +6,7 @@ import os
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -213,6 +214,11 @@ def adds_asm(x):
     tl.store(x, tl.inline_asm_elementwise("add $0, $1, 1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
 
 
+@triton.jit
+def takes(x, value):
+    tl.store(x, value)
+
+
 def check_kernels(world: Any) -> None:
     """Assertions of the device are on, as those of Python; what is not interpreted, or no argument, is named."""
     right = torch.tensor([4.0, 5.0, 0.0, 0.0])
@@ -224,6 +230,11 @@ def check_kernels(world: Any) -> None:
         adds_asm[(1,)](torch.zeros(1, dtype=torch.int32))
     with raises(TypeError, r"argument x is a tensor of torch.complex64, which Triton's kernels do not take"):
         asserted[(1,)](torch.zeros(4, dtype=torch.complex64))
+    for value, kind in ((np.ones(9), "numpy.ndarray"), (np.float32(3), "numpy.float32"), ("x", "builtins.str")):
+        with raises(TypeError, rf"argument value is of type {kind}: kernels take tensors"):
+            takes[(1,)](right, value)
+    takes[(1,)](right, np.float64(2.5))  # which is a float of Python
+    assert right[0] == 2.5
 
 
 @triton.jit
