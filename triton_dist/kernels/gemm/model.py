@@ -44,6 +44,9 @@ _SPLIT = 9 * _US
 _SUMMED = 0.93
 """What part of the estimate of a ring a ring of sums for all of 2 PEs takes: 0.84 to 0.99 with 512 to 1024 rows on
 H200s, 0.91 to 1.03 on H100s. With 4 PEs it takes all of it."""
+_SCATTERED = 0.91
+"""What part of the estimate of a ring a ring for a reduce-scatter of 2 PEs takes, of a round of wide tiles or more: 0.84
+to 1.01 on H200s, 0.91 on average. Between 0.87 and 0.93 the choices are the same."""
 _BETWEEN_TWO = 0.97
 """What part of its estimate ``direct`` takes with 2 PEs: 0.86 to 1.05 on H200s."""
 _MANY_SUMS = 1.08
@@ -67,6 +70,9 @@ _ARRIVAL = 20 * _US
 """From the begin of a kernel to the first rows of another PE, by the copy engine, besides the time of the bytes."""
 _PUSHED = 14 * _US
 """From the begin of a kernel whose programs send A, to the first blocks of all PEs: 4 H100s."""
+_PUSHED_TO_ONE = 0.96
+"""What part of its estimate ``push`` takes with 2 PEs: 0.85 to 0.96 from 400 rows on with 2 H200s, 0.83 to 1.15 with
+fewer."""
 _COMM_PROGRAMS = _SMS / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
 _EXCHANGE_PROGRAMS = _SMS / 128
@@ -218,10 +224,11 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     arrived = _ARRIVAL + copied / max(1, gemm.n_pes - 1)
     own = computed / gemm.n_pes if each // 128 * gemm.n >= _SMS * 128 else 0  # meanwhile, if all programs have a tile
     first = computed / max(1.0, gemm.m * gemm.n / (_SMS * 128 * 128))  # a round of tiles, in which all of A is sent
+    pushed = _PUSHED + max(first, sent / NVLINK_RATE) + computed - first
     return {
         "bulk_synchronous": gathered + gemm.local,
         "copy_engine": max(own, arrived) + max(computed - own, copied - arrived) + (_SHARED_TILES if each % 128 else 0),
-        "push": _PUSHED + max(first, sent / NVLINK_RATE) + computed - first,
+        "push": pushed * (_PUSHED_TO_ONE if gemm.n_pes == 2 else 1),
     }
 
 
@@ -291,10 +298,13 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
         collective.staged(sent, barriers=1),
     )
     many = _MANY_SUMS if gemm.n_pes > 2 and not _few_tiles(gemm) else 1
+    ring = _ring_of_chunks(gemm) + _further_hops(gemm)
+    if gemm.n_pes == 2 and gemm.m * gemm.n >= _SMS * 128 * 256:
+        ring *= _SCATTERED
     return {
         "bulk_synchronous": gemm.local + _LAUNCH + reduced,
         "fused": _small_m(gemm, sent, 2 * _US, to_all=False),
-        "ring": _ring_of_chunks(gemm) + _further_hops(gemm),
+        "ring": ring,
         "direct": _BARRIER + many * _to_owners(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
 
