@@ -45,8 +45,8 @@ _SUMMED = 0.93
 """What part of the estimate of a ring a ring of sums for all of 2 PEs takes: 0.84 to 0.99 with 512 to 1024 rows on
 H200s, 0.91 to 1.03 on H100s. With 4 PEs it takes all of it."""
 _SCATTERED = 0.91
-"""What part of the estimate of a ring a ring for a reduce-scatter of 2 PEs takes, of a round of wide tiles or more: 0.84
-to 1.01 on H200s, 0.91 on average. Between 0.87 and 0.93 the choices are the same."""
+"""What part of the estimate of a ring a ring for a reduce-scatter of 2 PEs takes, of a round of wide tiles or more:
+0.84 to 1.01 on H200s. Between 0.87 and 0.93 the choices are the same."""
 _BETWEEN_TWO = 0.97
 """What part of its estimate ``direct`` takes with 2 PEs: 0.86 to 1.05 on H200s."""
 _MANY_SUMS = 1.08
