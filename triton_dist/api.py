@@ -78,7 +78,7 @@ def init(*, group: Any = None, comm: Any = None) -> World:
             PE does not come within ``TRITON_DIST_INIT_TIMEOUT`` seconds, or fails meanwhile; PEs disagree about how
             many they are or about the kind of world; PEs would share a GPU; NVSHMEM's host and device libraries differ
             in version.
-        TypeError: ``group`` or ``comm`` is none. ValueError: a variable of the environment has a value that it cannot.
+        TypeError: ``group`` or ``comm`` is none. ValueError: a variable of ours has an impossible value.
         ImportError: the GPU world's ``nvshmem4py`` is not installed.
     """
     if is_initialized():

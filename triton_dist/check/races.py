@@ -190,7 +190,7 @@ class Races:
 
     def _is_disorder(self, conflict: Conflict, writes: bool, clock: Clock) -> bool:
         """Whether two single elements had to have an order: both are written, or the one that is read was to be what is
-        known to be under way. Else reading is polling, which may come early."""
+        known to be in flight. Else reading is polling, which may come early."""
         return conflict.wrote and (writes or clock.knows(*self._started(conflict.event)))
 
     def _who(self, thread: Thread, how: int) -> Who:

@@ -159,7 +159,7 @@ _NO_ARGUMENTS = (np.ndarray, np.generic, list, dict, set, str, bytes, complex)
 
 
 def _to_tensor(name: str, arg: Any) -> Any:
-    """What the kernel gets for argument ``name``. Triton's own function leaves floats alone and fails on bools."""
+    """What the kernel gets for argument ``name``. Triton's own function converts no floats and fails on bools."""
     if isinstance(arg, bool):
         return tl.tensor(interpreter.TensorHandle(np.array([arg]), tl.int1), tl.int1)
     if isinstance(arg, float):

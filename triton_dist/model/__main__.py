@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from _triton_dist_info import put
 from triton_dist.model.machine import MACHINES, Machine, MachineError
 from triton_dist.model.record import ScriptError, record
 from triton_dist.testing.forks import Forker
@@ -55,8 +56,7 @@ def _model(options: argparse.Namespace, script: list[str]) -> int:
     except (MachineError, ScriptError, UnknownCostError, StuckError, ValueError, OSError) as error:
         print(f"triton-dist-model: {error}", file=sys.stderr)
         return 1
-    print(text, end="")
-    return 0
+    return put("triton-dist-model", text.removesuffix("\n"))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ _MARK = "triton_dist/PE 0"
 """The key that marks a store as opened by a PE 0."""
 
 _MARK_SECONDS = 1.0
+_CONNECT_SECONDS = 1.0
 _SECOND_SECONDS = 5.0  # time limit for the answer of a store that exists already
 _SLACK_SECONDS = 2.0  # torch's own time limit, if it works, comes first: its error says more
 
@@ -60,7 +61,7 @@ def _no_answer(host: str, port: int, seconds: float, why: str) -> RuntimeError:
 def _why_no_connection(host: str, port: int) -> str:
     """Why nothing listens at ``host:port``; empty if something does."""
     try:
-        socket.create_connection((host, port), _MARK_SECONDS).close()
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except OSError as error:
         return str(error)
     return ""

@@ -156,6 +156,6 @@ def workspace(communicator: Communicator, name: str, shape: Sequence[int], dtype
         RuntimeError: it has to grow, and members make other calls.
     """
     nbytes, buffer = prod(shape) * dtype.itemsize, f"functional: {name}"
-    if communicator.own(Workspace).lacks(buffer, rounded(nbytes)):
+    if communicator.own(Workspace).find(buffer, rounded(nbytes)) is None:
         communicator.compare(name, f"result {tuple(shape)}", dtype)  # else the allocation fails, and names no call
     return symmetric_buffer(communicator, buffer, nbytes).view(dtype).view(shape)

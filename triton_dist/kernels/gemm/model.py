@@ -274,7 +274,11 @@ def _further_hops(gemm: Gemm) -> float:
 
 def _few_tiles(gemm: Gemm) -> bool:
     """Whether a program has less than two wide ones."""
-    return gemm.m * gemm.n < 2 * _SMS * 128 * 256
+    return _wide_rounds(gemm) < 2
+
+
+def _wide_rounds(gemm: Gemm) -> float:
+    return gemm.m * gemm.n / (_SMS * 128 * 256)
 
 
 def _to_owners(gemm: Gemm, shards: int, share: float) -> float:
@@ -299,7 +303,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     )
     many = _MANY_SUMS if gemm.n_pes > 2 and not _few_tiles(gemm) else 1
     ring = _ring_of_chunks(gemm) + _further_hops(gemm)
-    if gemm.n_pes == 2 and gemm.m * gemm.n >= _SMS * 128 * 256:
+    if gemm.n_pes == 2 and _wide_rounds(gemm) >= 1:
         ring *= _SCATTERED
     return {
         "bulk_synchronous": gemm.local + _LAUNCH + reduced,

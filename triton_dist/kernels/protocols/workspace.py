@@ -38,10 +38,10 @@ class Workspace:
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    def lacks(self, name: str, numel: int) -> bool:
-        """Whether the tensor ``name`` would have to be made for so many elements."""
+    def find(self, name: str, numel: int) -> torch.Tensor | None:
+        """The tensor ``name``, if it has so many elements."""
         found = self.tensors.get(name)
-        return found is None or found.numel() < numel
+        return found if found is not None and found.numel() >= numel else None
 
     def close(self) -> None:
         self.tensors.clear()
@@ -60,14 +60,14 @@ def symmetric_workspace(
         MemoryError: the symmetric memory is full.
     """
     workspace = communicator.own(Workspace)
-    tensors = workspace.tensors
-    found = tensors.get(name)
-    if found is None or workspace.lacks(name, numel):
+    found = workspace.find(name, numel)
+    if found is None:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
-        made = communicator.zeros(numel, dtype=dtype)
-        if found is not None:  # after the allocation: if that fails, the tensor stays under its name alone
-            tensors.setdefault(f"{name}, {found.numel()} elements", found)
-        found = tensors[name] = made
+        found = communicator.zeros(numel, dtype=dtype)
+        tensors = workspace.tensors
+        if (smaller := tensors.get(name)) is not None:  # after the allocation: if that fails, it has one name only
+            tensors.setdefault(f"{name}, {smaller.numel()} elements", smaller)
+        tensors[name] = found
         workspace.made += 1
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found
