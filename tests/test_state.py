@@ -32,6 +32,7 @@ OF_PROCESS = {
     "cpu/gluon/chance.py: GluonLaunches": "also without a world",
     "cpu/world.py: EndedHeaps": "about worlds that have ended",
     "gpu/launch_check.py: LaunchChecks": "loaded kernels outlive worlds",
+    "gpu/nvshmem_api.py: Starts": "exit handlers cannot be taken back",
     "gpu/module_state.py: LoadedModules": "modules that worlds write to stay loaded",
     "triton_api/common.py: StayingKernels": "these are the modules",
     "gpu/wait_reports.py: Memories": "kernels go on writing reports after their world",

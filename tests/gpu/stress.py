@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import os
 import random
 import sys
@@ -32,6 +33,7 @@ from dataclasses import dataclass, field
 
 import stress_cases
 import stress_experts
+import stress_large
 import stress_library
 import stress_shards
 import torch
@@ -98,9 +100,9 @@ class Session:
     """What was called, and how many elements are wrong, which the device will know."""
 
 
-def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
+def catalogue(rng: random.Random, variety: int, large: bool) -> list[Recipe]:
     """Of every function with every algorithm, ``variety`` calls; few, since each has kernels to compile."""
-    modules = stress_cases, stress_library, stress_shards, stress_experts
+    modules = (stress_large,) if large else (stress_cases, stress_library, stress_shards, stress_experts)
     groups = [group for module in modules for group in module.groups()]
     return [recipe for group in groups for recipe in rng.sample(group, min(variety, len(group)))]
 
@@ -111,7 +113,7 @@ class Stress:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.rng = random.Random(options.seed)  # every PE draws the same from it
-        self.recipes = catalogue(self.rng, options.variety)
+        self.recipes = catalogue(self.rng, options.variety, options.large)
         self.refused: set[str] = set()
         self.watchdog = Watchdog(options.seed)
         self.step = 0
@@ -129,6 +131,7 @@ class Stress:
                 self.late = random.Random(f"{self.options.seed} {world.pe} {worlds}")  # different on each PE
                 going = self._in_world(world)
                 self.watchdog.expect(f"step {self.step}: world {worlds} ends", 120)
+            gc.collect()  # cases and their calls refer to each other
             self._say(world, f"world {worlds} has ended")
         if world.pe == 0:
             ran = len(self.known)
@@ -256,6 +259,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long")
     parser.add_argument("--steps", type=int, default=0, help="stop after so many calls")
     parser.add_argument("--variety", type=int, default=2, help="calls of each function with each algorithm")
+    parser.add_argument("--large", action="store_true", help="GEMMs and experts of the sizes of models, on GPUs")
     parser.add_argument("--world-steps", type=int, default=2000 if GPU else 60, help="at most, before a world ends")
     parser.add_argument("--streams", type=int, default=44)
     parser.add_argument("--hang", type=float, default=60, help="seconds that a step may take, once it is compiled")

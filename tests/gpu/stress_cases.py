@@ -22,7 +22,7 @@ from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
-__all__ = ["FACTORS", "GPU", "SHAPES", "VARIANTS", "Case", "Cases", "Recipe", "groups"]
+__all__ = ["FACTORS", "GPU", "SHAPES", "VARIANTS", "Case", "Cases", "Recipe", "exact_share", "gemm", "groups"]
 
 GPU = triton_dist.kind() == "gpu"
 VARIANTS = 3
@@ -104,14 +104,21 @@ class Cases:
             self._buffers[key] = make(*shape, dtype=dtype, **where)
         return self._buffers[key]
 
-    def data(self, name: str, shape: Sequence[int], dtype: torch.dtype, low: int = -1, high: int = 1) -> list[Tensors]:
-        """Of each variant, the inputs of all PEs: integers from ``low`` to ``high``."""
+    def data(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype, low: int = -1, high: int = 1, share: float = 1.0
+    ) -> list[Tensors]:
+        """Of each variant, the inputs of all PEs: integers from ``low`` to ``high``, of which a ``share`` is left, and
+        the others are 0."""
         low = max(low, 0) if dtype == torch.uint8 else low
         found = []
         for variant in range(VARIANTS):
-            generator = torch.Generator().manual_seed(random.Random(f"{self._seed} {name} {variant}").getrandbits(60))
-            integers = [torch.randint(low, high + 1, tuple(shape), generator=generator) for _ in range(self.n_pes)]
-            found.append([one.to(self.device).to(dtype) for one in integers])
+            generator = torch.Generator(self.device)  # PEs have the same GPUs, and draw the same there
+            generator.manual_seed(random.Random(f"{self._seed} {name} {variant}").getrandbits(60))
+            draw = {"generator": generator, "device": self.device}
+            of_all = [torch.randint(low, high + 1, tuple(shape), dtype=torch.int64, **draw) for _ in range(self.n_pes)]
+            if share < 1:
+                of_all = [one * (torch.rand(tuple(shape), **draw) < share) for one in of_all]
+            found.append([one.to(dtype) for one in of_all])
         return found
 
     def mine(self, data: list[Tensors]) -> Tensors:
@@ -121,6 +128,11 @@ class Cases:
 
 def summed(tensors: Tensors) -> torch.Tensor:
     return torch.stack(tensors).float().sum(0).to(tensors[0].dtype)
+
+
+def exact_share(terms: int) -> float:
+    """How many elements of an operand may not be 0, so that sums of so many products of -1, 0 and 1 stay below 256."""
+    return min(1.0, 2048 / terms)
 
 
 def part(whole: torch.Tensor, cases: Cases) -> torch.Tensor:
@@ -201,7 +213,9 @@ def gemm(
         scales: dict[str, Any] = {"scale_a": 0.5, "scale_b": 0.5} if fp8 and not of_blocks else {}
         by = 1 if of_blocks or not fp8 else 4
         a_rows = rows if function == "all_gather_gemm" else m
-        a_data, b_data = cases.data(f"a {name}", (a_rows, k), dtype), cases.data(f"b {name}", (k, n), dtype)
+        share = exact_share(k * n_pes)
+        a_data = cases.data(f"a {name}", (a_rows, k), dtype, share=share)
+        b_data = cases.data(f"b {name}", (k, n), dtype)
         if function == "gemm_all_scatter":  # A is the same on all
             a_data = [[of_all[0]] * n_pes for of_all in a_data]
         a = cases.buffer("a", (a_rows, k), dtype, symmetric=False)

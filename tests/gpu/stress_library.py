@@ -10,7 +10,7 @@ import itertools
 import sys
 
 import torch
-from stress_cases import FACTORS, GPU, SHAPES, VARIANTS, Case, Cases, Recipe
+from stress_cases import FACTORS, GPU, SHAPES, VARIANTS, Case, Cases, Recipe, exact_share
 
 from triton_dist import kernels
 from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
@@ -59,7 +59,8 @@ def with_bias(
 
     def make(cases: Cases) -> Case:
         m = rows * cases.n_pes
-        a_data = cases.data(f"a {name}", (rows if gathers else m, k), dtype)
+        share = exact_share(k * cases.n_pes)
+        a_data = cases.data(f"a {name}", (rows if gathers else m, k), dtype, share=share)
         b_data = cases.data(f"b {name}", (k, n), dtype)
         bias_data = [[of_all[0]] * cases.n_pes for of_all in cases.data(f"bias {name}", (n,), dtype, -9, 9)]
         a = cases.buffer("a", a_data[0][0].shape, dtype, symmetric=False)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import torch
-from stress_cases import FACTORS, GPU, SUMMED, Case, Cases, Recipe, summed
+from stress_cases import FACTORS, GPU, SUMMED, Case, Cases, Recipe, exact_share, summed
 from stress_library import BF16, verified
 
 from triton_dist import kernels
@@ -42,7 +42,8 @@ def gemm(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, in
     def make(cases: Cases) -> Case:
         mine = own(m, cases)
         rows = len(range(m)[mine])
-        a_data, b_data = cases.data(f"a {name}", (m, k), dtype), cases.data(f"b {name}", (k, n), dtype)
+        a_data = cases.data(f"a {name}", (m, k), dtype, share=exact_share(k * cases.n_pes))
+        b_data = cases.data(f"b {name}", (k, n), dtype)
         bias_data = [of_all[0] for of_all in cases.data(f"bias {name}", (n,), dtype, -9, 9)]
         a = cases.buffer("a", (rows if gathers else m, k), dtype, symmetric=False)
         b = cases.buffer("b", (k, n), dtype, symmetric=False)

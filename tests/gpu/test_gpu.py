@@ -241,6 +241,12 @@ def test_lifecycle(n_gpus: int) -> None:
     assert "lifecycle: passed" in run.stdout
 
 
+def test_an_error_in_a_second_world_is_the_end_s_reason(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_lifecycle.py", "fail", env=GPU)
+    assert "lifecycle: failed on purpose" in run.stdout, run.stdout
+    assert "exitcode  : 1 " in run.stdout and "exitcode  : -" not in run.stdout, run.stdout
+
+
 @pytest.mark.parametrize("end", ["exit", "finalize"])
 def test_a_script_may_end_nvshmem_itself(end: str) -> None:
     run = torchrun(2, "tests/gpu/worker_nvshmem_finalize.py", end, env=GPU, timeout=120)

@@ -1,6 +1,7 @@
 """Kernels, modules and worlds in every order: one PE's part. PE 0 prints a line per step.
 
-A kernel loaded before there is a world, launched without one, used in two worlds after each other.
+A kernel loaded before there is a world, launched without one, used in two worlds after each other. With the argument
+``fail`` the third world ends by an error.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ def main() -> int:
         triton_dist.finalize()  # once more changes nothing
     with triton_dist.init() as world:
         world.barrier_all()
+        if "fail" in sys.argv:
+            raise RuntimeError("lifecycle: failed on purpose")
         leftover = triton_dist.zeros(5)  # finalised with the world, while the tensor lives on
         if world.pe == 0:
             print("lifecycle: passed", flush=True)

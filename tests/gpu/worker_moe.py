@@ -993,6 +993,29 @@ def graphs_of_fused_layers(world: Any, algorithm: str = "fused") -> None:
         layer.verify(given, out)
 
 
+def graphs_of_hopper_layers_beside_larger_calls(world: Any) -> None:
+    """A layer that has run is captured when another call has made the memory of gathered tokens anew, for more."""
+    if not ON_GPU:
+        return
+    given = tokens(world, 1)._replace(counts=[MAX_TOKENS] * world.n_pes)
+    layer, static = Experts(world, MAX_TOKENS), [tensor[world.pe].clone() for tensor in given[:3]]
+    with kernels.Communicator() as comm:
+        options = {"algorithm": "fused_hopper", "group": comm}
+        layer(*static, **options)
+        for rows in (2 * MAX_TOKENS, 7 * MAX_TOKENS):
+            ids = torch.zeros(rows, 1, dtype=torch.int64, device=world.device)
+            sizes = {"num_experts": 1, "max_tokens": rows}
+            routing = moe.gather_routing(ids, torch.ones(rows, 1, device=world.device), **sizes, group=comm)
+            columns = static[0].new_ones(1, HIDDEN, 64)
+            up = moe.all_gather_grouped_gemm(static[0].new_ones(rows, HIDDEN), columns, routing)
+            assert (up == HIDDEN).all()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = layer(*static, **options)
+            replay_twice(graph, [out])
+            layer.verify(given, out)
+
+
 def shared_and_sliced_layers(world: Any) -> None:
     """Experts over a column of PEs, and slices of each over a row, of all rows that there are; and gradients."""
     n, hidden, inner, experts = world.n_pes, 256 if ON_GPU else 16, 128 if ON_GPU else 8, 2 * world.n_pes
@@ -1094,6 +1117,7 @@ BY_LOAD_AND_STORE: tuple[Callable[[Any], None], ...] = (
     graphs_of_fused_layers,
     hopper_layers,
     graphs_of_hopper_layers,
+    graphs_of_hopper_layers_beside_larger_calls,
     layers_by_tokens,
     shared_and_sliced_layers,
     replicated_layers,

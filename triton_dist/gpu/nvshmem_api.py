@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 
+from triton_dist.bootstrap.exit_handlers import skip_exit_handlers
 from triton_dist.bootstrap.launch import Launch
+from triton_dist.process_state import of_process
 
-__all__ = ["INITIALIZED", "load", "start"]
+__all__ = ["INITIALIZED", "leave", "load", "start"]
 
 INITIALIZED = 2
 """NVSHMEM_STATUS_IS_INITIALIZED of ``nvshmemx_init_status()``. Greater values mean initialized, too."""
@@ -37,6 +39,13 @@ _CALLS: dict[str, tuple[str, Any, list[Any]]] = {
         [ctypes.c_void_p, ctypes.c_size_t],
     ),
 }
+
+
+class Starts:
+    """How often NVSHMEM was started. One for each process: what a start registers for the process's exit stays."""
+
+    def __init__(self) -> None:
+        self.number = 0
 
 
 def load() -> tuple[Any, Any]:
@@ -74,7 +83,19 @@ def start(nvshmem: Any, bindings: Any, launch: Launch, device: torch.device, cap
         launch.await_keys(["nvshmem/0"], "start NVSHMEM")
         data = numpy.frombuffer(launch.store.get("nvshmem/0"), dtype=bindings.uniqueid_dtype).copy()
         unique_id = bindings.uniqueid.from_data(data)
+    of_process(Starts).number += 1
     nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")
+
+
+def leave() -> None:
+    """NVSHMEM will not be finalized: this process ends with it, since finalizing would wait for a peer that is lost.
+
+    Each start has registered ``bootstrap_finalize`` with atexit(3), which unloads the bootstrap's library if NVSHMEM is
+    still initialized, and is called once more then: a second call would jump to where that library was (seen with
+    3.4.5).
+    """
+    if of_process(Starts).number > 1:
+        skip_exit_handlers()
 
 
 def _let_threads_run(bindings: Any, *users: Any) -> None:

@@ -267,6 +267,7 @@ class GpuWorld(World):
 
     def _drop(self) -> None:
         self._forget()
+        nvshmem_api.leave()
         atexit.register(exit_report.limit_exit)
 
     def _forget(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -64,6 +66,19 @@ def check_the_workspace(world: Any) -> None:
     assert more.numel() == 20 and not more.any()
     assert workspace.is_symmetric(comm, place[3:]) and not workspace.is_symmetric(comm, torch.zeros(4))
     assert workspace.barrier_state(comm).data_ptr() != workspace.barrier_state(comm, "other").data_ptr()
+
+
+def check_distances_to_peers(world: Any) -> None:
+    """Are known in a capture of what took the place of a smaller tensor, and refused of what no call has asked for."""
+    comm = communicator_of()
+    small = workspace.symmetric_workspace(comm, "far", 10)
+    workspace.peer_distances(comm, small)
+    large, unasked = workspace.symmetric_workspace(comm, "far", 20), workspace.symmetric_workspace(comm, "unasked", 5)
+    with mock.patch.object(workspace, "is_capturing", return_value=True):
+        found = workspace.peer_distances(comm, large)
+        with pytest.raises(RuntimeError, match=r"not on the GPU yet, .* run the same call once before"):
+            workspace.peer_distances(comm, unasked)
+    assert found.tolist() == [comm.peer(large, rank).data_ptr() - large.data_ptr() for rank in range(comm.n_pes)]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from ctypes import CDLL, byref, c_int, c_size_t, c_uint, c_ulong, c_void_p, cast
 from typing import Any
 
+from triton_dist.bootstrap.exit_handlers import skip_exit_handlers
+
 __all__ = ["Library"]
 
 _NAME = "liboshmem.so.40"  # of Open MPI 4 and 5
@@ -147,17 +149,15 @@ class Library:
 def _end_before_the_library() -> None:
     """Have the process tell PMIx of its end, and exit with its status, before older exit handlers run.
 
-    Those are the library's. What is registered is called last first, with the status and a null pointer: PMIx_Finalize
-    takes the null for the length of its first argument, a list, and the others ignore both.
+    Those are the library's. What is registered here is called first, with the status and a null pointer: PMIx_Finalize
+    takes the null for the length of its first argument, a list.
     """
-    libc = CDLL(None)
-    libc.on_exit(cast(libc._exit, c_void_p), None)
-    libc.on_exit(cast(libc.fcloseall, c_void_p), None)
+    skip_exit_handlers()
     try:
         pmix = CDLL(_PMIX, mode=os.RTLD_NOLOAD)
     except OSError:  # it is a part of this Open MPI; then its launcher takes the end for a failure
         return
-    libc.on_exit(cast(pmix.PMIx_Finalize, c_void_p), None)
+    CDLL(None).on_exit(cast(pmix.PMIx_Finalize, c_void_p), None)
 
 
 class _Atomics:

@@ -12,6 +12,7 @@ from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.moe.rounds_by_tma import RoundsMemory, map_of, slots_of_lanes
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, CombinePlan, combine_plan_of
 from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.protocols.workspace import peer_distances
 
 __all__ = ["combine_by_tma", "configuration", "make_slots", "plan_of_combine"]
 
@@ -48,7 +49,7 @@ def _lanes(plan: CombinePlan, routing: Routing, lines: int, lanes: int, buffer: 
     name = f"moe combine by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, buffer {buffer}"
     slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines, int(DEPTH.value))
     memory = comm.own(RoundsMemory)
-    return _Lanes(slots, flags, memory.distances(slots), memory.distances(flags), memory.rounds(name, lanes))
+    return _Lanes(slots, flags, peer_distances(comm, slots), peer_distances(comm, flags), memory.rounds(name, lanes))
 
 
 def make_slots(plan: CombinePlan, routing: Routing, row_bytes: int) -> None:

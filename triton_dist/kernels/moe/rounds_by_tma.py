@@ -14,7 +14,7 @@ from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.moe.rounds_headers import exchange_headers, header_slots
 from triton_dist.kernels.moe.rounds_plan import LINE_BYTES, Plan, lanes_of, lines_in_memory, stages_of
 from triton_dist.kernels.prepared import Launch, Step, launch, steps
-from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_workspace
+from triton_dist.kernels.protocols.workspace import peer_distances, refuse_in_capture, symmetric_workspace
 from triton_dist.world.current import current_world
 
 __all__ = ["RoundsMemory", "configuration", "dispatch_by_tma", "make_slots", "map_of", "move_rows", "slots_of_lanes"]
@@ -27,22 +27,10 @@ class RoundsMemory:
     """What launches of one communicator keep on this GPU."""
 
     def __init__(self, communicator: Communicator) -> None:
-        self._communicator = communicator
-        self._distances: dict[int, torch.Tensor] = {}
         self._rounds: dict[str, torch.Tensor] = {}
 
     def close(self) -> None:
-        self._distances.clear()
         self._rounds.clear()
-
-    def distances(self, tensor: torch.Tensor) -> torch.Tensor:
-        """int64, bytes from a symmetric tensor of this PE to that of each PE."""
-        here, comm = tensor.data_ptr(), self._communicator
-        if here not in self._distances:
-            refuse_in_capture("the addresses of the flags of rounds are not on the GPU yet")
-            away = [comm.peer(tensor, rank).data_ptr() - here for rank in range(comm.n_pes)]
-            self._distances[here] = torch.tensor(away, dtype=torch.int64, device=tensor.device)
-        return self._distances[here]
 
     def rounds(self, name: str, words: int) -> torch.Tensor:
         """int32, numbers of the last rounds, zero at first."""
@@ -57,7 +45,7 @@ class _Lanes(NamedTuple):
 
     Attributes:
         slots: symmetric int32, [4, n_pes, lanes, batch] rows. flags: symmetric int32 [n_pes, lanes].
-        distances: as of :class:`RoundsMemory`, of the flags.
+        distances: int64 [n_pes], bytes from the flags to those of a peer.
         rounds: int32 [programs], of the last round. done: int32 [lanes], the last round that has been received.
     """
 
@@ -92,7 +80,7 @@ def _lanes(plan: Plan, routing: Routing, lines: int, programs: int, buffer: int)
     slots, flags = slots_of_lanes(comm, name, lanes, plan.batch * lines, int(DEPTH.value))
     memory = comm.own(RoundsMemory)
     numbers = memory.rounds(name, programs + lanes)
-    return _Lanes(slots, flags, memory.distances(flags), numbers[:programs], numbers[programs:])
+    return _Lanes(slots, flags, peer_distances(comm, flags), numbers[:programs], numbers[programs:])
 
 
 def configuration(plan: Plan, routing: Routing, lines: int) -> Any:

@@ -32,7 +32,7 @@ from triton_dist.kernels.moe.token_batches import (
     tables_of,
 )
 from triton_dist.kernels.prepared import Launch, Step, launch, steps
-from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.protocols.workspace import peer_distances, symmetric_workspace
 
 __all__ = [
     *("Beside", "combine_by_tma", "configuration", "configuration_of_sums", "dispatch_by_tma", "make_slots"),
@@ -137,7 +137,7 @@ def _lanes(routing: Routing, what: str, lines: int, buffer: int) -> _Lanes:
     name = f"moe {what} by TMA: {lines} lines, {lanes} programs, {depth} rounds, buffer {buffer}"
     slots, flags = slots_of_lanes(comm, name, lanes, BATCH * lines, depth)
     memory = comm.own(RoundsMemory)
-    return _Lanes(slots, flags, memory.distances(flags), memory.rounds(name, 2 * lanes))
+    return _Lanes(slots, flags, peer_distances(comm, flags), memory.rounds(name, 2 * lanes))
 
 
 def _headers(routing: Routing, header: int, buffer: int) -> _Headers:
@@ -148,7 +148,7 @@ def _headers(routing: Routing, header: int, buffer: int) -> _Headers:
     slots = symmetric_workspace(comm, name, max(1, 2 * comm.n_pes * most * header))
     flags = symmetric_workspace(comm, f"{name}, flags", comm.n_pes * lanes)
     memory = comm.own(RoundsMemory)
-    return _Headers(memory.rounds(name, lanes), slots, flags, memory.distances(slots), memory.distances(flags))
+    return _Headers(memory.rounds(name, lanes), slots, flags, peer_distances(comm, slots), peer_distances(comm, flags))
 
 
 def _flags_of_results(routing: Routing, header: int, buffer: int) -> torch.Tensor:
@@ -167,7 +167,7 @@ def _early_tokens(routing: Routing, lines: int, early: int, buffer: int) -> _Ear
     name = f"moe early tokens by TMA: {lines} lines, {lanes} programs, {early} rounds, buffer {buffer}"
     slots, flags = slots_of_lanes(comm, name, lanes, BATCH * early * lines, 2)
     memory = comm.own(RoundsMemory)
-    return _Early(slots, flags, memory.distances(flags), memory.rounds(f"{name}, calls", lanes))
+    return _Early(slots, flags, peer_distances(comm, flags), memory.rounds(f"{name}, calls", lanes))
 
 
 def _claims(routing: Routing, lines: int, early: int, buffer: int) -> torch.Tensor:
@@ -234,7 +234,7 @@ def move_directly(
     config = configuration(rings, routing, lines, given.n_scales, given.ids is not None, early=True)
     config = replace(config, sends=tables_of(routing).sends, unit=unit_for(lines * LINE_BYTES))
     flags = _flags_of_results(routing, config.header, buffer)
-    distances, early = comm.own(RoundsMemory).distances(flags), _early_tokens(routing, lines, config.early, buffer)
+    distances, early = peer_distances(comm, flags), _early_tokens(routing, lines, config.early, buffer)
     claims, headers = _claims(routing, lines, config.early, buffer), _headers(routing, config.header, buffer)
     beside = [*_words(given, memory), *_words(found, memory)]
     beside[0] = routing.ids
@@ -301,7 +301,7 @@ def make_slots(routing: Routing, row_bytes: int, n_scales: int) -> None:
     _headers(routing, header, 0)
     comm, early = routing.comm, early_rounds_for(*_sizes(routing, lines))
     assert comm is not None
-    comm.own(RoundsMemory).distances(_flags_of_results(routing, header, 0))
+    peer_distances(comm, _flags_of_results(routing, header, 0))
     _early_tokens(routing, lines, early, 0)
     _claims(routing, lines, early, 0)
 

@@ -13,7 +13,7 @@ from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.moe.arrival_plan import arrival_plan, refuse_more_rows
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting
 from triton_dist.kernels.moe.grouped_gemm import config_for
-from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_workspace
+from triton_dist.kernels.protocols.workspace import peer_distances, refuse_in_capture, symmetric_workspace
 from triton_dist.world.current import current_world
 
 __all__ = ["dispatch", "fits", "multiply_and_combine"]
@@ -26,22 +26,10 @@ class _Memory:
     """What launches of one communicator share on this GPU, beside symmetric memory."""
 
     def __init__(self, communicator: Communicator) -> None:
-        self._communicator = communicator
-        self._distances: dict[int, torch.Tensor] = {}
         self._state: dict[tuple[str, int], torch.Tensor] = {}
 
     def close(self) -> None:
-        self._distances.clear()
         self._state.clear()
-
-    def distances(self, tensor: torch.Tensor) -> torch.Tensor:
-        """int64, bytes from a symmetric tensor of this PE to that of each PE."""
-        here, comm = tensor.data_ptr(), self._communicator
-        if here not in self._distances:
-            refuse_in_capture("the addresses of the fused layer's memory are not on the GPU yet")
-            away = [comm.peer(tensor, rank).data_ptr() - here for rank in range(comm.n_pes)]
-            self._distances[here] = torch.tensor(away, dtype=torch.int64, device=tensor.device)
-        return self._distances[here]
 
     def state(self, kernel: str, words: int) -> torch.Tensor:
         """int32 words of a kernel's launches, zeros at first."""
@@ -90,12 +78,12 @@ def dispatch(
     flags = symmetric_workspace(comm, "moe: flags of the fused layer", int(ARRIVED_ROWS.value) + comm.n_pes)
     memory = comm.own(_Memory)
     state = memory.state("dispatch_grouped_gemm", int(COPIED.value) + int(MOST_PARTS.value) * comm.n_pes)
-    peers = Peers(comm.my_rank, flags, memory.distances(flags))
+    peers = Peers(comm.my_rank, flags, peer_distances(comm, flags))
     config = _config(routing, swiglu)
     hopper.run_dispatch(
         x, b, out, gathered[: tokens * words].view(x.dtype).view(comm.n_pes, routing.max_tokens, inner),
         routing.tokens, arrival_plan(comm, routing, out.shape[0], config.block_m), state, peers,
-        memory.distances(gathered), senders, config, programs,
+        peer_distances(comm, gathered), senders, config, programs,
     )  # fmt: skip
 
 
@@ -129,8 +117,8 @@ def multiply_and_combine(
     local = routing.num_experts // comm.n_pes
     exchange = hopper.Exchange(
         out.new_empty(a.shape[0], columns), out, routing.offsets, routing.tokens_of_pes, routing.positions,
-        routing.weights, slots, barriers, memory.distances(slots), memory.distances(barriers), comm.my_rank, reducers,
-        local,
+        routing.weights, slots, barriers, peer_distances(comm, slots), peer_distances(comm, barriers), comm.my_rank,
+        reducers, local,
     )  # fmt: skip
     counts = routing.counts.narrow(0, comm.my_rank * local, local)
     hopper.run_combine(a, b, counts, exchange, state, chunk, weighted, config, programs)

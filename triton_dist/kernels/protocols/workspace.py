@@ -18,6 +18,7 @@ __all__ = [
     "barrier_state",
     "is_capturing",
     "is_symmetric",
+    "peer_distances",
     "refuse_in_capture",
     "rounded",
     "symmetric_buffer",
@@ -31,6 +32,8 @@ class Workspace:
 
     def __init__(self, communicator: Communicator) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
+        self.distances: dict[int, torch.Tensor] = {}
+        """Those of :func:`peer_distances`, by the tensor's address."""
         self.made = 0
         """How many tensors were made, also in the place of smaller ones; the same on all members."""
 
@@ -45,6 +48,7 @@ class Workspace:
 
     def close(self) -> None:
         self.tensors.clear()
+        self.distances.clear()
 
 
 def symmetric_workspace(
@@ -69,8 +73,25 @@ def symmetric_workspace(
             tensors.setdefault(f"{name}, {smaller.numel()} elements", smaller)
         tensors[name] = found
         workspace.made += 1
+        if smaller is not None and smaller.data_ptr() in workspace.distances:
+            peer_distances(communicator, found)  # a call that has run before may be captured next
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found
+
+
+def peer_distances(communicator: Communicator, tensor: torch.Tensor) -> torch.Tensor:
+    """Bytes from this PE's part of a symmetric tensor to that of each member, int64 [n_pes] on this PE's device.
+
+    Raises:
+        RuntimeError: they are not there yet, and a CUDA graph is captured.
+        ValueError: a member is on another host.
+    """
+    known, here = communicator.own(Workspace).distances, tensor.data_ptr()
+    if here not in known:
+        refuse_in_capture("the addresses of the kernels' memory are not on the GPU yet")
+        away = [communicator.peer(tensor, rank).data_ptr() - here for rank in range(communicator.n_pes)]
+        known[here] = torch.tensor(away, dtype=torch.int64, device=tensor.device)
+    return known[here]
 
 
 def symmetric_buffer(communicator: Communicator, name: str, nbytes: int) -> torch.Tensor:
