@@ -42,6 +42,24 @@ if sys.argv[1:] == ["late"]:
     sys.stdin.readline()
 triton_dist.init()
 """
+AGREE_AND_STAY = """
+import sys
+import triton_dist
+from triton_dist.bootstrap import discovery, key_agreement
+proofs = key_agreement._await_proofs
+def late(*arguments):  # this PE's proof stands in the store
+    print("agrees", flush=True)
+    sys.stdin.readline()
+    return proofs(*arguments)
+if sys.argv[1:] == ["late"]:
+    key_agreement._await_proofs = late
+class Launch(discovery.Launch):
+    def __init__(self, *arguments):  # this PE has joined
+        super().__init__(*arguments)
+        print("joined", flush=True)
+discovery.Launch = Launch
+triton_dist.init()
+"""
 
 
 @pytest.fixture
@@ -137,6 +155,20 @@ def test_the_one_that_was_killed_is_named_by_all(port: int) -> None:
         errors = errors_of([pes[0], pes[2]])
         for error in errors:
             assert error.endswith(f"PE 2 is lost: its process {pes[1].pid} ended before all PEs had arrived"), errors
+
+
+def test_who_loses_the_store_names_those_who_ended_before(port: int) -> None:
+    """PE 0, which holds it, has joined, and ends because PE 2 was killed; PE 1 has not joined, and cannot hear of it."""
+    with by_hand([0, 2, 1], 3, port, AGREE_AND_STAY, [[], [], ["late"]]) as pes:
+        for pe, says in zip(pes, ("joined\n", "joined\n", "agrees\n"), strict=True):
+            assert pe.stdout is not None and pe.stdout.readline() == says
+        pes[1].send_signal(signal.SIGKILL)
+        assert f"PE 2 is lost: its process {pes[1].pid} was killed" in errors_of([pes[0]])[0]
+        pes[2].stdin.write("\n")  # type: ignore[union-attr]
+        pes[2].stdin.flush()  # type: ignore[union-attr]
+        (error,) = errors_of([pes[2]])
+        assert "PE 1 lost the rendezvous store: PE 0" in error
+        assert error.endswith(f"; PE 2 is lost: its process {pes[1].pid} has ended"), error
 
 
 def test_pe_0_is_stopped(port: int) -> None:

@@ -53,7 +53,7 @@ def agree(
         RuntimeError: PEs have different secrets, or only some have one; PE 0 is another user's process; another program
             writes to the store; a PE has ended.
     """
-    with failing_together(store, me, holder, time.monotonic()):
+    with failing_together(store, me, holder, time.monotonic(), members):
         base = _base(me, members, secret, one_host=one_host)
         key = Key(base).derive(b"world", *(member.text().encode() for member in members))
         authenticated = AuthenticatedStore(store, key)

@@ -116,12 +116,15 @@ def check_in(store: Store, me: Member, seconds: float, holder: str) -> tuple[Mem
 
 
 @contextlib.contextmanager
-def failing_together(store: Store, me: Member, holder: str, deadline: float) -> Iterator[None]:
+def failing_together(
+    store: Store, me: Member, holder: str, deadline: float, members: Sequence[Member] = ()
+) -> Iterator[None]:
     """Context of a step of the rendezvous. If this PE fails in it, all PEs that reach the store raise the same error.
 
     Args:
         holder: the process that holds the store, for messages.
         deadline: until when PEs may arrive, by ``time.monotonic()``.
+        members: all of them, once they are known.
     """
     try:
         yield
@@ -129,9 +132,10 @@ def failing_together(store: Store, me: Member, holder: str, deadline: float) -> 
         if type(error) in (RuntimeError, AuthenticationError):  # ours
             _spread(store, me, str(error), deadline)
             raise
-        raise RuntimeError(
-            f"PE {me.pe} lost the rendezvous store: {holder} has ended ({str(error).splitlines()[0]})"
-        ) from None
+        lost = f"PE {me.pe} lost the rendezvous store: {holder} has ended ({str(error).splitlines()[0]})"
+        # It may have ended because of another PE, before this one could hear so from it.
+        others = [f"PE {member.pe} is lost: its {member} has ended" for member in members[1:] if member.is_seen_dead]
+        raise RuntimeError("; ".join([lost, *others])) from None
 
 
 def raise_verdict(store: Store) -> None:
