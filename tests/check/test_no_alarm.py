@@ -31,9 +31,9 @@ CHECKS = {
 }
 """Files of checks of ``triton_dist.kernels``, with those that have each protocol once."""
 OF_HOPPER = {
-    "hopper_gemms": ["hopper_sums_of_owners"],
+    "hopper_gemms": ["hopper_groups"],
     "hopper_tokens": ["hopper_tokens_of_fp8"],
-    "hopper_rounds": ["hopper_rounds_in_public"],
+    "hopper_rounds": ["hopper_rounds_of_groups"],
     "hopper_layers": ["hopper_layers"],
 }
 """The same, of kernels in Gluon."""

@@ -17,8 +17,11 @@ MANY = "many_8", "many_8_margin", "many_2"
     ("hidden", "dtype", "large", "of_pes"),
     [
         pytest.param(7168, "bfloat16", LARGE, (2, 8), marks=pytest.mark.slow),
+        (2048, "float8_e4m3fn", (), (2,)),
         # The two kernels with GEMMs, each in one of its forms.
-        (2048, "float8_e4m3fn", ("gather_and_multiply", "multiply_and_combine"), (2,)),
+        pytest.param(
+            *(2048, "float8_e4m3fn", ("gather_and_multiply", "multiply_and_combine"), (2,)), marks=pytest.mark.slow
+        ),
         pytest.param(2048, "float8_e4m3fn", LARGE, (2, 8), marks=pytest.mark.slow),
     ],
 )

@@ -111,9 +111,9 @@ def test_blocks_stay_large_in_bounded_memory(n_pes: int, block: int, megabytes: 
     ("file", "check"),
     [
         ("two_level.py", "bytes_between_hosts"),
-        ("two_level_gemms.py", "bytes_of_gemms_between_hosts"),
+        pytest.param("two_level_gemms.py", "bytes_of_gemms_between_hosts", marks=pytest.mark.slow),
         ("two_level_gemms.py", "what_crosses_is_between_slices"),
-        ("two_level_moe.py", "bytes_of_experts_between_hosts"),
+        pytest.param("two_level_moe.py", "bytes_of_experts_between_hosts", marks=pytest.mark.slow),
     ],
 )
 def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:

@@ -334,7 +334,7 @@ def test_nothing_is_left_after_a_kill() -> None:
     before = shared_files()
     mark = uuid.uuid4().hex
     # Not forks, whose environment as the system tells it is that of the process that they are forks of.
-    for timeout in (6, 24, 120):  # the longer ones for a slow machine
+    for timeout in (10, 40, 120):  # the longer ones for a slow machine
         result = testing.launch([FAILING / "linger.py"], 2, env={**ENVIRONMENT, "MARK": mark}, timeout=timeout)
         if all("ready" in pe.stdout for pe in result):
             break

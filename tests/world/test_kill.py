@@ -19,7 +19,7 @@ KILLS = int(os.environ.get("KILLS", "12"))  # in the CPU world; KILLS=50 for mor
 
 @pytest.mark.parametrize(
     ("world", "kills"),
-    [("cpu", 4), pytest.param("cpu", KILLS, marks=pytest.mark.slow), pytest.param("gpu", 5, marks=pytest.mark.gpu(3))],
+    [("cpu", 2), pytest.param("cpu", KILLS, marks=pytest.mark.slow), pytest.param("gpu", 5, marks=pytest.mark.gpu(3))],
 )
 def test_a_kill_at_any_moment(world: str, kills: int) -> None:
     mark = uuid.uuid4().hex

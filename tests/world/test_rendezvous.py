@@ -158,7 +158,7 @@ def test_the_one_that_was_killed_is_named_by_all(port: int) -> None:
 
 
 def test_who_loses_the_store_names_those_who_ended_before(port: int) -> None:
-    """PE 0, which holds it, has joined, and ends because PE 2 was killed; PE 1 has not joined, and cannot hear of it."""
+    """PE 0, which holds it, ends because PE 2 was killed; PE 1 has not joined yet, and cannot hear of it."""
     with by_hand([0, 2, 1], 3, port, AGREE_AND_STAY, [[], [], ["late"]]) as pes:
         for pe, says in zip(pes, ("joined\n", "joined\n", "agrees\n"), strict=True):
             assert pe.stdout is not None and pe.stdout.readline() == says

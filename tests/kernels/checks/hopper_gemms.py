@@ -14,7 +14,7 @@ import torch
 from epilogues import fractions
 from gemms import by_columns, matrix, powers, same, scaled
 from harness import main as run
-from harness import raises
+from harness import raises, some
 
 import triton_dist
 from triton_dist import kernels
@@ -72,7 +72,7 @@ def available(world: Any, *algorithms: str) -> list[str]:
 
 def check_hopper_sums(world: Any) -> None:
     assert is_hopper()
-    for m, n, k, dtype, transposed in SIZES:
+    for m, n, k, dtype, transposed in some(SIZES):
         given = operands(world, m, n, k, dtype, transposed)
         whole = summed([a.float() @ b.float() for a, b in given])
         for algorithm, function in SUMS:
@@ -83,7 +83,7 @@ def check_hopper_sums(world: Any) -> None:
 
 def check_hopper_rows_to_all(world: Any) -> None:
     """GEMM and all-scatter, by every kernel, of rows and columns of any number."""
-    for m, n, k, dtype, transposed in SIZES:
+    for m, n, k, dtype, transposed in some((*SIZES[1:], SIZES[0])):
         given = operands(world, m, n, k, dtype, transposed)
         a = given[0][0]
         out = triton_dist.empty(m, n * world.n_pes, dtype=result(dtype))

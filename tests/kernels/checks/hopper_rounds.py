@@ -29,7 +29,7 @@ WRAPS = (1 << 31) - 5
 
 
 def cases(kinds: Any = KINDS, **options: Any) -> Iterator[tuple[Any, int]]:
-    for seed, (tokens, routing, align) in enumerate(kinds):
+    for seed, (tokens, routing, align) in enumerate(some(kinds)):
         yield {"tokens": tokens, "routing": routing, "seed": seed} | OPTIONS | options, align
 
 
@@ -82,9 +82,9 @@ def check_hopper_rounds_of_other_plans(world: Any) -> None:
 
 def check_hopper_rounds_of_any_rows(world: Any) -> None:
     """Rows that fill the box that TMA moves, of several boxes and of part of one; many choices; scales."""
-    for dtype, hidden, top_k, n_scales, box in (
+    for dtype, hidden, top_k, n_scales, box in some((
         (FP8, 1024, 5, 5, 16), (torch.bfloat16, 1472, 9, 0, 16), (torch.float32, 768, 2, 1, 8),
-    ):  # fmt: skip
+    )):  # fmt: skip
         wide = torch.bfloat16 if dtype == FP8 else dtype
         combine = CombinePlan(box, 5, 4, 4 if top_k > 8 else 8)
         how: dict[str, Any] = {"dtype": dtype, "hidden": hidden, "top_k": top_k, "n_scales": n_scales, "max_tokens": 30}

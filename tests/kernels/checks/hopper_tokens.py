@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 from harness import main as run
+from harness import some
 from hopper_rounds import WRAPS, by_plans
 from moe import FP8, Case, case
 from moe_tokens import dispatched, verify, verify_sums
@@ -63,7 +64,7 @@ def check_hopper_tokens(world: Any) -> None:
     """Ids that repeat and that are -1; rings of few rows; one dispatch after the other in the same slots."""
     options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 151, "hidden": 192}
     with by_tma(TokensPlan(2, 3)) as comm:
-        for seed, (counts, routing) in enumerate(KINDS):
+        for seed, (counts, routing) in enumerate(some(KINDS)):
             chosen = case(world, counts, routing=routing, seed=seed, **options)
             exchange(world, comm, chosen, 2)
     chosen = case(world, [20, 3, 9], **options)
@@ -79,7 +80,7 @@ def check_hopper_tokens_of_fp8(world: Any) -> None:
     options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 151, "n_scales": 5, "dtype": FP8, "hidden": 256}
     for plan, lanes, number, kinds in ((TokensPlan(6, 5), 3, 0, KINDS), (TokensPlan(2, 2), 1, WRAPS, KINDS[:2])):
         with by_tma(plan, number) as comm:
-            for seed, (counts, routing) in enumerate(kinds):
+            for seed, (counts, routing) in enumerate(some(kinds)):
                 chosen = case(world, counts, routing=routing, seed=seed, **options)
                 exchange(world, comm, chosen, lanes, by_bits=True)
 
@@ -99,7 +100,7 @@ def check_hopper_tokens_to_results(world: Any) -> None:
             mock.patch.object(tokens_by_tma, "unit_for", return_value=unit),
             by_tma(plan, number) as comm,
         ):
-            for seed, (counts, routing) in enumerate(KINDS):
+            for seed, (counts, routing) in enumerate(some(KINDS)):
                 chosen = case(world, counts, routing=routing, seed=seed, hidden=256, **options)
                 for to in (out, None, out)[: 3 if seed < 2 else 1]:
                     found = dispatched(world, chosen, num_sms=lanes, group=comm, out=to)
