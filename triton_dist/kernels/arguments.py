@@ -21,6 +21,7 @@ __all__ = [
     "check_algorithm",
     "check_collective",
     "check_contiguous",
+    "check_dense",
     "check_on_device",
     "check_op",
     "check_part",
@@ -65,6 +66,15 @@ def check_on_device(function: str, **tensors: torch.Tensor) -> None:
             raise ValueError(f"{function}: {name} is of layout {tensor.layout}, not dense: pass tensor.to_dense()")
         if is_lazy(tensor):
             raise ValueError(f"{function}: {name} {LAZY}")
+
+
+def check_dense(function: str, **tensors: object) -> None:
+    """All are dense tensors, wherever they are; PyTorch may be tracing."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"{function}: {name} is of layout {tensor.layout}, not dense: pass tensor.to_dense()")
 
 
 def check_contiguous(function: str, **tensors: torch.Tensor) -> None:

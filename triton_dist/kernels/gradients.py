@@ -37,6 +37,7 @@ __all__ = [
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
+_UNTRACED = "it cannot be traced (by make_fx, torch.jit.trace, with fake tensors, by torch.func)"
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -187,6 +188,7 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         range_name, refusal = _range_name(plain), f"{plain.__name__}: torch.compile cannot trace it: {instead}"
+        untraced = f"{plain.__name__}: {_UNTRACED}: {instead}"
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -194,7 +196,7 @@ def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P,
                 result: _R = outside(*args, **kwargs)
                 return result
             if (has_modes() or is_transformed() or is_recorded()) and is_traced():
-                raise ValueError(refusal)
+                raise ValueError(untraced)
             if is_profiled():
                 with record_function(range_name):
                     return plain(*args, **kwargs)
@@ -220,8 +222,8 @@ def made_again(
         name, native = plain.__name__, of_process(NativeCalls)
         native.functions.add(name)
         refusal = (
-            f"{name}: it cannot be traced (by make_fx, torch.jit.trace, with fake tensors, by torch.func): use what"
-            " triton_dist.kernels.moe.functional has of it, or call it outside of the trace"
+            f"{name}: {_UNTRACED}: use what triton_dist.kernels.moe.functional has of it, or call it outside of the"
+            " trace"
         )
 
         @functools.wraps(plain)

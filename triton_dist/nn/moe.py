@@ -316,9 +316,12 @@ class MoE(nn.Module):
         """The layer's output for tokens [..., hidden], of their shape and dtype, or autocast's dtype. *Collective.*
 
         Raises:
+            ValueError: tokens of another size.
             RuntimeError: a ``DistributedDataParallel`` takes the experts for replicas; see :func:`prepare_for_ddp`.
         """
         self._check_ddp()
+        if x.dim() == 0 or x.shape[-1] != self.gate.shape[1]:
+            raise ValueError(f"MoE: x must be [..., {self.gate.shape[1]}], got shape {tuple(x.shape)}")
         tokens = x.reshape(-1, x.shape[-1])
         ids, weights = self.route(tokens)
         out = moe_layer(

@@ -265,6 +265,8 @@ def check_decode_mistakes(world: Any) -> None:
         flash_decode(q, cache, cache, lengths, scale="1")
     with raises(ValueError, "scale must be finite, also times log2.e. in torch.float32, got 1e.300"):
         flash_decode(q, cache, cache, lengths, scale=1e300)
+    with raises(ValueError, "scale must be finite"):
+        flash_decode(q, cache, cache, lengths, scale=10**400)
     with raises(ValueError, "k_scale is for caches of fp8, got torch.float32"):
         flash_decode(q, cache, cache, lengths, k_scale=1.0)
     small = cache.to(torch.float8_e4m3fn)

@@ -194,6 +194,34 @@ def check_moe_second_derivatives(world: Any) -> None:
             same(mine, wanted[part])
 
 
+def check_moe_second_derivatives_of_the_same_tokens(world: Any) -> None:
+    """All PEs have the tokens and the loss; experts are theirs, or columns of all experts are."""
+    n, me, experts = world.n_pes, world.pe, 2 * world.n_pes
+    x, ids, weights = (tensor[0] for tensor in routed(world, 5, experts, 2, 3))
+    w13, w2 = whole(experts, 2 * 3 * n, 8, seed=8) / 4, whole(experts, 8, 3 * n, seed=9) / 4
+    here, columns = slice(2 * me, 2 * me + 2), slice(3 * me, 3 * me + 3)
+
+    def second(out: torch.Tensor, given: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        firsts = torch.autograd.grad((out**3).sum(), given[:2], create_graph=True)
+        return torch.autograd.grad(sum(first.square().sum() for first in firsts), given)
+
+    def sliced(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view(experts, 2, 3 * n, 8)[:, :, columns].flatten(1, 2)
+
+    all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
+    expected = second(dense(all_of[0], ids, *all_of[1:]), all_of)
+    for parallel, of_w13, of_w2 in (
+        ("expert", lambda w: w[here], lambda w: w[here]),
+        ("tensor", sliced, lambda w: w[:, :, columns]),
+    ):
+        given = [leaf(tensor) for tensor in (x, weights, of_w13(w13), of_w2(w2))]
+        options = {"num_experts": experts, "max_tokens": 6, "replicated": True, "parallel": parallel}
+        found = second(moe.moe_layer(given[0], ids, *given[1:], **options), given)
+        wanted = expected[0], expected[1], of_w13(expected[2]), of_w2(expected[3])
+        for one, right in zip(found, wanted, strict=True):
+            same(one, right)
+
+
 def check_moe_weights_of_other_dtypes(world: Any) -> None:
     """They are converted to float32, with gradients and without; a gradient of them is of their dtype."""
     experts = 2 * world.n_pes
@@ -342,6 +370,8 @@ def check_moe_compile_refusals(world: Any) -> None:
 
     with raises(Exception, "dispatch: torch.compile cannot trace it: call the function of the same name in"):
         torch.compile(exchange, backend="aot_eager", fullgraph=True)(x)
+    with raises(ValueError, r"dispatch: it cannot be traced \(by .*by torch.func\): call the function of the same"):
+        torch.vmap(exchange)(x[None])
     same(torch.compile(exchange, backend="aot_eager")(x), 2 * x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
+
+FP8 = torch.float8_e4m3fn
 
 TOKENS = 3
 
@@ -85,7 +88,7 @@ def check_other_numbers_of_tokens(world: Any) -> None:
             functional.all_gather_grouped_gemm(rows, b, routing)
     y = torch.zeros(routing.rows, 8)
     for shape in ((2, 1), (TOKENS, 2), (TOKENS,), (40, 1)):
-        with raises(ValueError, r"topk_weights must be \(3, 1\), as the ids of routing"):
+        with raises(ValueError, r"topk_weights must be those that were gathered, \(3, 1\) of torch.float32, got"):
             functional.grouped_gemm_reduce_scatter(y, b, routing, torch.ones(shape))
 
 
@@ -206,6 +209,80 @@ def check_gradients_that_nothing_would_record(world: Any) -> None:
                 call(*wanted)
             with torch.no_grad():
                 call(*wanted)
+
+
+def check_scales_that_want_a_gradient(world: Any) -> None:
+    """They have none: where nothing would record it, and in functional forms."""
+    n, f = world.n_pes, moe.functional
+    x, ids, weights = torch.ones(3, 8), torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, 1)
+    sizes: dict[str, Any] = {"num_experts": n, "max_tokens": 3}
+    routing = moe.gather_routing(ids, weights, **sizes)
+    low, b = torch.ones(3, 16).to(FP8), torch.ones(n, 16, 8).to(FP8)
+    of_a, of_b = torch.ones(3, 1), torch.ones(n, 8)
+    plain: dict[str, Callable[[torch.Tensor], Any]] = {
+        "dispatch": lambda scales: moe.dispatch(x, ids, weights, scales=scales, **sizes),
+        "dispatch_tokens": lambda scales: moe.dispatch_tokens(x, ids, weights, scales=scales, **sizes),
+        "dispatch_send": lambda scales: moe.dispatch_receive(
+            moe.dispatch_send(x, ids, weights, scales=scales, **sizes)
+        ),
+        "all_gather_grouped_gemm": lambda scales: moe.all_gather_grouped_gemm(
+            low, b, routing, a_scales=scales, b_scales=of_b
+        ),
+    }
+    for name, call in plain.items():
+        for _ in range(4):  # the later ones are prepared
+            call(of_a)
+        wanted = of_a.clone().requires_grad_()
+        with raises(ValueError, f"^{name}: a tensor requires a gradient, which this function does not record"):
+            call(wanted)
+        with torch.no_grad():
+            call(wanted)
+    for name in ("dispatch", "dispatch_tokens"):
+        with raises(ValueError, f"^{name}: scales have no gradient: pass a detached tensor"):
+            getattr(f, name)(x, ids, weights, scales=of_a.clone().requires_grad_(), **sizes)
+
+
+def check_functional_forms_name_what_is_no_tensor(world: Any) -> None:
+    f, sizes = moe.functional, {"num_experts": world.n_pes, "max_tokens": 3}
+    x, ids, weights = torch.ones(3, 8), torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, 1)
+    b: Any = torch.ones(world.n_pes, 8, 8)
+    received, routing = f.dispatch(x, ids, **sizes), f.gather_routing(ids, weights, **sizes)
+    once = f.dispatch_tokens(x, ids, **sizes)
+    calls: dict[str, list[tuple[Callable[[], Any], str]]] = {
+        "dispatch": [
+            (lambda: f.dispatch(None, ids, **sizes), "x must be a torch.Tensor, got NoneType"),  # type: ignore[arg-type]
+            (lambda: f.dispatch(x, None, **sizes), "topk_ids must be a torch.Tensor"),  # type: ignore[arg-type]
+            (lambda: f.dispatch(x, ids, [[1.0]], **sizes), "topk_weights must be a torch.Tensor"),  # type: ignore[arg-type]
+            (lambda: f.dispatch(x, ids, scales=1.0, **sizes), "scales must be a torch.Tensor"),  # type: ignore[arg-type]
+        ],
+        "dispatch_tokens": [(lambda: f.dispatch_tokens(x, 1, **sizes), "topk_ids must be a")],  # type: ignore[arg-type]
+        "combine": [(lambda: f.combine([1], received), "y must be a torch.Tensor, got list")],  # type: ignore[arg-type]
+        "combine_tokens": [(lambda: f.combine_tokens(1, once), "y must be a torch.Tensor")],  # type: ignore[arg-type]
+        "gather_routing": [(lambda: f.gather_routing(None, **sizes), "topk_ids must be a")],  # type: ignore[arg-type]
+        "all_gather_grouped_gemm": [
+            (lambda: f.all_gather_grouped_gemm(x, b, None), "routing must be what gather_routing returns"),  # type: ignore[arg-type]
+            (lambda: f.all_gather_grouped_gemm(x, 1, routing), "b must be a torch.Tensor"),  # type: ignore[arg-type]
+        ],
+        "grouped_gemm_reduce_scatter": [
+            (lambda: f.grouped_gemm_reduce_scatter(None, None, None), "routing must be what"),  # type: ignore[arg-type]
+        ],
+        "grouped_gemm": [(lambda: f.grouped_gemm(None, b, ids, ids), "a must be a torch.Tensor")],  # type: ignore[arg-type]
+        "softmax_top_k": [(lambda: moe.softmax_top_k(None, 1), "logits must be a")],  # type: ignore[arg-type]
+    }
+    for name, wrong in calls.items():
+        for call, message in wrong:
+            with raises(TypeError, f"^{name}: {message}"):
+                call()
+    with raises(ValueError, "dispatch: x is of layout torch.sparse_coo, not dense: pass tensor.to_dense"):
+        f.dispatch(x.to_sparse(), ids, **sizes)
+    with raises(ValueError, r"group_limited_top_k: bias must be \[8\], as logits have experts, got \(3,\)"):
+        moe.group_limited_top_k(x, 1, bias=torch.ones(3))
+    rows = f.all_gather_grouped_gemm(x, b, routing)
+    f.grouped_gemm_reduce_scatter(rows, b, routing, weights)
+    with raises(ValueError, "topk_weights are not those that were gathered, by which rows are multiplied"):
+        f.grouped_gemm_reduce_scatter(rows, b, routing, weights + 1)
+    with raises(ValueError, r"topk_weights must be those that were gathered, \(3, 1\) of torch.float32, got .*float64"):
+        f.grouped_gemm_reduce_scatter(rows, b, routing, weights.double())
 
 
 def check_counts_of_rows_that_are_not_there(world: Any) -> None:

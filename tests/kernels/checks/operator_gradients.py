@@ -311,6 +311,42 @@ def check_second_derivatives(world: Any) -> None:
             assert given.grad is not None and torch.allclose(given.grad, expected, rtol=1e-4, atol=1e-4), name
 
 
+def check_second_derivatives_of_one_loss(world: Any) -> None:
+    """As ``check_second_derivatives``, of one loss that all PEs have, as behind layers in Megatron-LM's way."""
+    n, me = world.n_pes, world.pe
+    f = functional
+
+    def second(out: Any, given: list[Any]) -> tuple[torch.Tensor, ...]:
+        first = torch.autograd.grad((out**3).sum() / 64, given, create_graph=True)
+        return torch.autograd.grad(sum((gradient**2).sum() for gradient in first[-1:]) / 64, given)
+
+    def dense(a: torch.Tensor, b: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return a @ b + residual
+
+    a, b, residual = whole(2, 4 * n, seed=1), whole(4 * n, 3, seed=2), whole(2, 3, seed=3)
+    columns = slice(4 * me, 4 * me + 4)
+    forms: dict[str, Any] = {
+        "gemm_all_reduce": lambda a, b, r: f.gemm_all_reduce(a, b, residual=r, reduce_grad=False),
+        "all_reduce": lambda a, b, r: f.all_reduce(a @ b, reduce_grad=False) + r,
+        "all_reduce, avg": lambda a, b, r: n * f.all_reduce(a @ b, "avg", reduce_grad=False) + r,
+    }
+    for order in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):  # the last one's gradient is squared
+        expected = second(dense(*(all_of := [leaf(x) for x in (a, b, residual)])), [all_of[i] for i in order])
+        for name, form in forms.items():
+            mine = [leaf(x) for x in (a[:, columns], b[columns], residual)]
+            for i, found, wanted in zip(order, second(form(*mine), [mine[i] for i in order]), expected, strict=True):
+                own = (wanted[:, columns], wanted[columns], wanted)[i]
+                assert torch.allclose(found, own, rtol=1e-4, atol=1e-4), (name, order, i)
+    a, b = whole(2, 4, seed=4), whole(4, 3 * n, seed=5)
+    columns = slice(3 * me, 3 * me + 3)
+    for order in ((0, 1), (1, 0)):
+        all_of, mine = [leaf(x) for x in (a, b)], [leaf(x) for x in (a, b[:, columns])]
+        expected = second(all_of[0] @ all_of[1], [all_of[i] for i in order])
+        found = second(f.replicated_gemm(*mine), [mine[i] for i in order])
+        for i, one, wanted in zip(order, found, expected, strict=True):
+            assert torch.allclose(one, (wanted, wanted[:, columns])[i], rtol=1e-4, atol=1e-4), (order, i)
+
+
 def check_public_functions_keep_gradients(world: Any) -> None:
     n = world.n_pes
     a, b = leaf(whole(2 * n, 3)), leaf(whole(3, 5))

@@ -23,6 +23,7 @@ from operator_gradients import (
     check_public_functions_keep_gradients,
     check_reduce_ops_and_their_gradients,
     check_second_derivatives,
+    check_second_derivatives_of_one_loss,
     check_what_kernels_overwrite_has_no_gradient,
 )
 from operators_compiled import (

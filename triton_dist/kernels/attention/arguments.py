@@ -318,7 +318,7 @@ def check(
             raise ValueError(f"{function}: {name} must be in [1, {1 << 31}), got {value!r}")
     if scale is not None and not isinstance(scale, (int, float)):
         raise TypeError(f"{function}: scale must be a number, got {type(scale).__name__}")
-    if scale is not None and not abs(scale) * _LOG2_E <= torch.finfo(torch.float32).max:
+    if scale is not None and not abs(scale) <= torch.finfo(torch.float32).max / _LOG2_E:  # of ints of any size, too
         raise ValueError(f"{function}: scale must be finite, also times log2(e) in torch.float32, got {scale!r}")
     return Call(
         q, k, v, lengths, table, head_dim_v, main, (dim**-0.5 if scale is None else float(scale)) * _LOG2_E,

@@ -32,6 +32,7 @@ from triton_dist.kernels.functional.layout import (
     workspace,
 )
 from triton_dist.kernels.functional.operator import operator
+from triton_dist.kernels.functional.replicated import sum_gradients
 from triton_dist.kernels.protocols.ll import fits
 
 __all__: list[str] = []
@@ -261,8 +262,10 @@ def _all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     _need_gradient("all_reduce", ctx.reduce_op)
     if ctx.reduce_grad:
         grad = _ops.all_reduce(grad, ctx.reduce_op, *ctx.where)
-    elif ctx.reduce_op == "avg":
-        grad = grad / ctx.where[0]
+    else:  # all PEs have it alike
+        grad = sum_gradients(grad, *ctx.where)
+        if ctx.reduce_op == "avg":
+            grad = grad / ctx.where[0]
     return grad, None, None, None, None, None
 
 

@@ -33,6 +33,7 @@ from triton_dist.kernels.functional.layout import (
     workspace,
 )
 from triton_dist.kernels.functional.operator import operator
+from triton_dist.kernels.functional.replicated import sum_gradients
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered, gathering
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
@@ -451,8 +452,10 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     if ctx.reduce_grad:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
-    grad_a = multiplied(grad, b.t()) if ctx.needs_input_grad[0] else None
-    grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    # Without, all PEs have it alike, and multiply it by operands of their own.
+    factor = grad if ctx.reduce_grad else sum_gradients(grad, *ctx.where)
+    grad_a = multiplied(factor, b.t()) if ctx.needs_input_grad[0] else None
+    grad_b = weight_grad(a, factor, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
@@ -495,7 +498,7 @@ def _replicated_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if ctx.needs_input_grad[0]:
         grad_a = _ops.gemm_all_reduce(grad, b.t(), "sum", *ctx.where, reduce_grad=False)
     if ctx.needs_input_grad[1]:
-        grad_b = weight_grad(a, grad, b)
+        grad_b = weight_grad(sum_gradients(a, *ctx.where), grad, b)
     return grad_a, grad_b, None, None
 
 

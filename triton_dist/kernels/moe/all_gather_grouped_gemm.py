@@ -332,7 +332,7 @@ def gather_and_multiply(
     With ``swiglu`` columns of ``b`` are gates and as many others, and the result has half as many. With ``hopper``,
     ``whole_experts_hopper``, the warp-specialised kernel computes what it takes.
     """
-    refuse_gradients(function, a, b, out)
+    refuse_gradients(function, a, b, a_scales, b_scales, out)
     with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]

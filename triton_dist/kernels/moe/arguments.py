@@ -155,8 +155,9 @@ def check_routing(
         the routing, and what was compared.
     """
     routing = routing_of(
-        comm, function, x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm
-    )
+        comm, function, x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms, algorithm,
+        scales,
+    )  # fmt: skip
     n_scales = check_scales(function, x, scales)
     check_int(function, "buffer", buffer, 0)
     check_sm_margin(function, sm_margin)
@@ -182,9 +183,10 @@ def routing_of(
     expert_capacity: int | None,
     num_sms: int,
     algorithm: str,
+    scales: torch.Tensor | None,
 ) -> Routing:
-    """Check the arguments of a dispatch by themselves. The routing has no plan yet."""
-    refuse_gradients(function, x, weights)
+    """Check the arguments of a dispatch by themselves, but for what ``scales`` are. The routing has no plan yet."""
+    refuse_gradients(function, x, weights, scales)
     check_rows(function, "x", x, ROWS)
     check_contiguous(function, topk_ids=ids)
     if ids.dim() != 2 or ids.shape[0] != x.shape[0] or ids.dtype not in (torch.int32, torch.int64):

@@ -164,7 +164,7 @@ def dispatch_send(
         known = prepared.details(signature)
         if known is not None and topk_weights is not None:
             exchange, rest = known
-            sendable = not exchange.is_in_flight() and not records_gradients(x, topk_weights)
+            sendable = not exchange.is_in_flight() and not records_gradients(x, topk_weights, scales)
             routing, rows = Routing(topk_ids, topk_weights, *rest), None
             n_scales = 0 if scales is None else scales.shape[1]
             if sendable and routing.hosts > 1:
@@ -284,7 +284,7 @@ def run(
     known = prepared.details(signature)
     if known is not None and weights is not None:
         exchange, rest, n_words = known
-        if not (exchange and exchange.is_in_flight()) and not records_gradients(x, weights):
+        if not (exchange and exchange.is_in_flight()) and not records_gradients(x, weights, scales):
             routing = Routing(ids, weights, *rest)
             n_scales = 0 if scales is None else scales.shape[1]
             result = result_of(routing, x.dtype, x.shape[1], n_scales, new, n_words)

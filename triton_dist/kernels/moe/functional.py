@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.arguments import check_dense
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.layout import contiguous
@@ -24,6 +25,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_sizes, most_rows
 from triton_dist.kernels.moe.combine import combine as combine_rows
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
+from triton_dist.kernels.moe.functional_arguments import check_dispatched, refuse_gradients_of
 from triton_dist.kernels.moe.functional_by_expert import group_by_expert, sum_over_experts
 from triton_dist.kernels.moe.functional_tensor_parallel import (
     all_gather_grouped_gemm,
@@ -83,6 +85,7 @@ def dispatch(
     are those of that function.
     """
     check_sizes("dispatch", num_experts, max_tokens, align, capacity, num_sms)
+    check_dispatched("dispatch", x, topk_ids, topk_weights, scales)
     size, name = groups.resolve(group)
     if topk_weights is None:
         topk_weights = torch.ones(topk_ids.shape, dtype=torch.float32, device=topk_ids.device)
@@ -145,8 +148,7 @@ def _dispatch_fake(
 
 def _dispatch_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, ids, weights, _, *sizes = inputs
-    if x.dtype in FP8 and ctx.needs_input_grad[0]:
-        raise ValueError(f"dispatch: rows of {x.dtype} have no gradient here: pass a detached tensor")
+    refuse_gradients_of("dispatch", x, ctx.needs_input_grad[0], ctx.needs_input_grad[3])
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(ids, weights, output[2])
     ctx.sizes = sizes
@@ -188,6 +190,7 @@ def combine(
     """
     if not isinstance(dispatched, Dispatched):
         raise TypeError(f"combine: dispatched must be what dispatch returns, got {type(dispatched).__name__}")
+    check_dense("combine", y=y)
     check_bool("combine", "weighted", weighted)
     if not torch.compiler.is_compiling():
         check_ids("combine", dispatched.memory, dispatched.routing.ids)
@@ -310,6 +313,7 @@ def grouped_gemm(
     Arguments, the result [R, N] and errors are those of that function, which also has ``out``, ``swiglu`` and
     ``expected_rows``. Rows of no expert are 0.
     """
+    check_dense("grouped_gemm", a=a, b=b, offsets=offsets, counts=counts)
     result: torch.Tensor = _ops.moe_grouped_gemm(a, b, offsets, counts, a_scales, b_scales, out_dtype)
     return result
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.arguments import check_dense
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.layout import contiguous
@@ -32,8 +33,9 @@ from triton_dist.kernels.moe.functional_tensor_parallel_gradients import (
     weighted_rows,
     weights_of_rows,
 )
-from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, check_routing, gather, memory_words
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
+from triton_dist.torch_api import is_traced
 
 __all__ = ["all_gather_grouped_gemm", "gather_routing", "grouped_gemm_reduce_scatter"]
 
@@ -55,9 +57,11 @@ def gather_routing(
 ) -> GatheredRouting:
     """:func:`triton_dist.kernels.moe.gather_routing`. The result has no gradient: weights get theirs from
     :func:`grouped_gemm_reduce_scatter`."""
+    check_dense("gather_routing", topk_ids=topk_ids)
     size, name = groups.resolve(group)
     if topk_weights is None:
         topk_weights = torch.ones(topk_ids.shape, dtype=torch.float32, device=topk_ids.device)
+    check_dense("gather_routing", topk_weights=topk_weights)
     memory = _ops.moe_gather_routing(topk_ids, topk_weights.detach(), num_experts, max_tokens, size, name)
     return routing_of(memory, topk_ids.shape, (num_experts, max_tokens, size, name))
 
@@ -100,6 +104,7 @@ def all_gather_grouped_gemm(
     group: Any = None,
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.moe.all_gather_grouped_gemm`, with gradients of ``a`` and ``b``. fp8 has none."""
+    check_routing("all_gather_grouped_gemm", routing)
     _check_dims("all_gather_grouped_gemm", a, b)
     if a.shape[0] != routing.n_tokens:
         raise ValueError(
@@ -144,6 +149,7 @@ def _sizes_of(function: str, routing: GatheredRouting, group: Any) -> tuple[Any,
 
 
 def _check_dims(function: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    check_dense(function, a=a, b=b)
     if a.dim() != 2 or b.dim() != 3:
         raise ValueError(f"{function}: a must have two dimensions and b three, got {tuple(a.shape)}, {tuple(b.shape)}")
 
@@ -204,19 +210,35 @@ def grouped_gemm_reduce_scatter(
     Args:
         topk_weights: [T, top_k], those that were gathered, if they want a gradient.
     """
-    shape = routing.n_tokens, routing.top_k
-    if topk_weights is None:
-        topk_weights = torch.ones(shape, dtype=torch.float32, device=a.device)
-    if topk_weights.dim() != 2 or topk_weights.shape[0] != shape[0] or topk_weights.shape[1] != shape[1]:
-        raise ValueError(
-            f"grouped_gemm_reduce_scatter: topk_weights must be {shape}, as the ids of routing, got"
-            f" {tuple(topk_weights.shape)}"
-        )
+    check_routing("grouped_gemm_reduce_scatter", routing)
+    _check_dims("grouped_gemm_reduce_scatter", a, b)
     sizes = _sizes_of("grouped_gemm_reduce_scatter", routing, group)
+    if topk_weights is None:
+        topk_weights = torch.ones(routing.n_tokens, routing.top_k, dtype=torch.float32, device=a.device)
+    else:
+        _check_gathered(topk_weights, routing, sizes[-1])
     result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
         a, b, topk_weights, routing.memory, a_scales, b_scales, weighted, out_dtype, num_sms, *sizes
     )
     return result
+
+
+def _check_gathered(weights: torch.Tensor, routing: GatheredRouting, group_name: str) -> None:
+    """``weights`` are those that were gathered, by which rows are multiplied. Only the CPU world compares their values:
+    a GPU would have to wait for them."""
+    function, (n, top_k) = "grouped_gemm_reduce_scatter", (routing.n_tokens, routing.top_k)
+    check_dense(function, topk_weights=weights)
+    if weights.dim() != 2 or weights.shape[0] != n or weights.shape[1] != top_k or weights.dtype != torch.float32:
+        raise ValueError(
+            f"{function}: topk_weights must be those that were gathered, {(n, top_k)} of torch.float32, got"
+            f" {tuple(weights.shape)} of {weights.dtype}"
+        )
+    if torch.compiler.is_compiling() or is_traced() or weights.device.type != "cpu":
+        return
+    rows = routing.positions[groups.rank_of(group_name), :n].long()
+    bits, of_rows = (each.detach().contiguous().view(torch.int32) for each in (weights, routing.weights))
+    if not torch.equal(bits[rows >= 0], of_rows[rows[rows >= 0]]):  # a NaN is itself
+        raise ValueError(f"{function}: topk_weights are not those that were gathered, by which rows are multiplied")
 
 
 @operator(

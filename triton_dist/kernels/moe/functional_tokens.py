@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.arguments import check_dense
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.operator import operator
-from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_sizes
+from triton_dist.kernels.moe.functional_arguments import check_dispatched, refuse_gradients_of
 from triton_dist.kernels.moe.results import Dispatched, check_ids, parts_of, remember_ids
 from triton_dist.kernels.moe.token_batches import tables_of
 from triton_dist.kernels.moe.tokens import DispatchedTokens, plan_of, run, run_combine, to_ranks
@@ -44,6 +45,7 @@ def dispatch_tokens(
     """:func:`triton_dist.kernels.moe.dispatch_tokens`, with gradients of ``x`` and of ``topk_weights``, which are a
     :func:`combine_tokens` each. fp8 has none. Arguments, the result and errors are those of that function."""
     check_sizes("dispatch_tokens", num_experts, max_tokens, 1, capacity, num_sms)
+    check_dispatched("dispatch_tokens", x, topk_ids, topk_weights, scales)
     size, name = groups.resolve(group)
     if topk_weights is None:
         topk_weights = torch.ones(topk_ids.shape, dtype=torch.float32, device=topk_ids.device)
@@ -71,6 +73,7 @@ def combine_tokens(y: torch.Tensor, dispatched: DispatchedTokens, *, group: Any 
         raise TypeError(
             f"combine_tokens: dispatched must be what dispatch_tokens returns, got {type(dispatched).__name__}"
         )
+    check_dense("combine_tokens", y=y)
     routing, by_tma = dispatched.routing, dispatched.of_ranks is None
     if not (by_tma or torch.compiler.is_compiling()):
         check_ids("combine_tokens", dispatched.memory, routing.ids)
@@ -143,8 +146,7 @@ def _dispatch_fake(
 
 def _dispatch_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, ids, _, _, *sizes = inputs
-    if x.dtype in FP8 and ctx.needs_input_grad[0]:
-        raise ValueError(f"dispatch_tokens: rows of {x.dtype} have no gradient here: pass a detached tensor")
+    refuse_gradients_of("dispatch_tokens", x, ctx.needs_input_grad[0], ctx.needs_input_grad[3])
     ctx.mark_non_differentiable(output[1], output[2], output[4])
     ctx.save_for_backward(ids, output[2], output[4])
     ctx.sizes = sizes

@@ -34,6 +34,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = [
     "GatheredRouting",
+    "check_routing",
     "communicator_of",
     "gather",
     "gather_routing",
@@ -410,10 +411,14 @@ def workspace(comm: Communicator, max_tokens: int, top_k: int) -> torch.Tensor:
     return symmetric_workspace(comm, "moe: gathered routing", words)[:words]
 
 
-def communicator_of(function: str, routing: GatheredRouting) -> Communicator:
-    """The communicator that gathered ``routing``."""
+def check_routing(function: str, routing: object) -> None:
     if not isinstance(routing, GatheredRouting):
         raise TypeError(f"{function}: routing must be what gather_routing returns, got {type(routing).__name__}")
+
+
+def communicator_of(function: str, routing: GatheredRouting) -> Communicator:
+    """The communicator that gathered ``routing``."""
+    check_routing(function, routing)
     if routing.comm is None:
         raise ValueError(
             f"{function}: this routing was gathered by moe.functional.gather_routing: pass it to"

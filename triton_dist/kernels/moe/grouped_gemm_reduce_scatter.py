@@ -307,7 +307,7 @@ def multiply_and_scatter(
 ) -> torch.Tensor:
     """:func:`grouped_gemm_reduce_scatter`; or, with ``whole``, of the rows of this PE's experts, as many as ``a`` has
     room for. With ``hopper``, ``whole_experts_hopper``, the warp-specialised kernel computes what it takes."""
-    refuse_gradients(function, a, b, out)
+    refuse_gradients(function, a, b, a_scales, b_scales, out)
     with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]

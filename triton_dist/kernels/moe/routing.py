@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.arguments import check_dense
 from triton_dist.kernels.options import check_int, check_number
 
 __all__ = ["group_limited_top_k", "softmax_top_k"]
@@ -23,8 +24,9 @@ def softmax_top_k(
         ids [T, top_k] int64, and weights [T, top_k] float32.
 
     Raises:
-        TypeError: ``top_k`` is no int. ValueError: it is not between 1 and num_experts.
+        TypeError: ``logits`` is no tensor, ``top_k`` no int. ValueError: it is not between 1 and num_experts.
     """
+    check_dense("softmax_top_k", logits=logits)
     check_int("softmax_top_k", "top_k", top_k, 1, logits.shape[-1] + 1)
     weights, ids = torch.softmax(logits.float(), dim=-1).topk(top_k, dim=-1)
     if norm_topk_prob:
@@ -58,16 +60,23 @@ def group_limited_top_k(
         ids [T, top_k] int64, and weights [T, top_k] float32.
 
     Raises:
-        TypeError: a number is of another type. ValueError: ``n_group`` does not divide the experts, ``topk_group`` is
-        more than that, or ``top_k`` more than the experts of as many groups.
+        TypeError: a number or a tensor is of another type. ValueError: ``n_group`` does not divide the experts,
+        ``topk_group`` is more than that, or ``top_k`` more than the experts of as many groups; ``bias`` has another
+        number of experts.
     """
-    name, experts = "group_limited_top_k", logits.shape[-1]
+    name = "group_limited_top_k"
+    check_dense(name, logits=logits)
+    experts = logits.shape[-1]
     check_int(name, "n_group", n_group, 1)
     check_int(name, "topk_group", topk_group, 1, n_group + 1)
     if experts % n_group:
         raise ValueError(f"{name}: n_group must divide the {experts} experts of logits, got {n_group}")
     check_int(name, "top_k", top_k, 1, experts // n_group * topk_group + 1)
     check_number(name, "routed_scaling_factor", routed_scaling_factor)
+    if bias is not None:
+        check_dense(name, bias=bias)
+        if bias.dim() != 1 or bias.shape[0] != experts:
+            raise ValueError(f"{name}: bias must be [{experts}], as logits have experts, got {tuple(bias.shape)}")
     scores = torch.sigmoid(logits.float())
     chosen_by = scores if bias is None else scores + bias
     if n_group > 1:

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton_dist.kernels import functional
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional import replicated
 from triton_dist.kernels.functional.operator import operator
 
 __all__ = ["check_grid", "gather_tokens", "own_choices", "sum_gradients"]
@@ -122,18 +123,4 @@ def own_choices(ids: torch.Tensor, num_experts: int, group: Any) -> torch.Tensor
 
 def sum_gradients(tensor: torch.Tensor, group: Any) -> torch.Tensor:
     """``tensor``, which all PEs of ``group`` have alike and use differently: its gradient is the sum of theirs."""
-    if not (torch.is_grad_enabled() and tensor.requires_grad):
-        return tensor
-    result: torch.Tensor = _SummedGradients.apply(tensor, *groups.resolve(group))
-    return result
-
-
-class _SummedGradients(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
-        ctx.where = group_size, group_name
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _ops.all_reduce(grad.contiguous(), "sum", *ctx.where), None, None
+    return replicated.sum_gradients(tensor, *groups.resolve(group))

@@ -159,14 +159,14 @@ def run(
     sizes = num_experts, max_tokens, capacity, buffer, num_sms, algorithm, with_ids, weights is None, scales is None
     signature = prepared.signature((function, *sizes, place_of(out)), *given)
     rest = prepared.details(signature)
-    if rest is not None and not records_gradients(x, weights, out):
+    if rest is not None and not records_gradients(x, weights, scales, out):
         if weights is None:  # as routing_of does; only calls with ids read them
             weights = torch.ones(ids.shape if with_ids else 0, dtype=torch.float32, device=ids.device)
         result = _result_of(x, scales, Routing(ids, weights, *rest), with_ids, new, out)
         if prepared.repeat(signature, *_tensors(x, scales, result)):
             return result
     routing = routing_of(
-        comm, function, x, ids, weights, num_experts, max_tokens, 1, capacity, None, num_sms, algorithm
+        comm, function, x, ids, weights, num_experts, max_tokens, 1, capacity, None, num_sms, algorithm, scales
     )  # fmt: skip
     if capacity is None:
         routing = routing._replace(capacity=comm.n_pes * max_tokens)
