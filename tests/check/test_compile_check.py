@@ -235,5 +235,9 @@ def test_a_target_that_is_none(tmp_path: Path) -> None:
     file.write_text(PROGRAM.format(broken=False, value=2))
     result = run(file, TRITON_DIST_CHECK_COMPILE="hopper")
     assert result.returncode == 1 and "TRITON_DIST_CHECK_COMPILE='hopper': expected 1" in result.stderr
-    with pytest.raises(ValueError, match="compiles for no compute capability 900; it does for"):
+    with pytest.raises(ValueError, match="compiles for no compute capability 900; it does for") as refused:
         LaunchCompiler("sm_900")
+    offered = re.findall(r"\d+", str(refused.value).split("it does for")[1])
+    assert {"75", "90", "100"} <= set(offered)
+    for number in offered:
+        LaunchCompiler(f"sm_{number}")

@@ -39,8 +39,9 @@ def gpu_target(name: str) -> Any:
     if name.startswith("gfx"):
         return GPUTarget("hip", name, 64)
     number = int(name.removeprefix("sm_"))
-    known = _compute_capabilities(get_ptxas(number).path)
-    if number not in known:
+    if number not in _compute_capabilities(get_ptxas(number).path):
+        paths = {get_ptxas(arch).path for arch in (number, 70, 999)}  # Triton has an assembler for newer ones
+        known = {one for path in paths for one in _compute_capabilities(path) if get_ptxas(one).path == path}
         numbers = ", ".join(map(str, sorted(known)))
         raise ValueError(
             f"Triton {triton.__version__} compiles for no compute capability {number}; it does for {numbers}"

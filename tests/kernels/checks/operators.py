@@ -102,6 +102,10 @@ def check_fp8(world: Any) -> None:
     scale = torch.tensor(0.5)
     plain = kernels.all_gather_gemm(a, b, scale_a=scale, scale_b=2.0)
     assert torch.equal(functional.all_gather_gemm(a, b, scale_a=scale, scale_b=torch.tensor(2.0)), plain)
+    for name in ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_scatter"):
+        form = getattr(functional, name)
+        found = form(a, b, scale_a=0.5, scale_b=2)
+        assert torch.equal(found, form(a, b, scale_a=scale, scale_b=torch.tensor(2.0))), name
     torch._dynamo.reset()
     compiled = torch.compile(
         lambda a, b: kernels.all_gather_gemm(a, b, scale_a=scale, scale_b=2.0), backend="aot_eager", fullgraph=True

@@ -64,6 +64,10 @@ def _call(operator: str, *arguments: Any) -> Any:
     return _OPERATORS[operator](*arguments)
 
 
+def _scale(number: float, operand: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(float(number), dtype=torch.float32, device=operand.device)
+
+
 @repeated
 def all_gather(
     input: torch.Tensor,
@@ -157,8 +161,8 @@ def all_gather_gemm(
     *,
     return_gathered: bool = False,
     algorithm: str = "auto",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
+    scale_a: torch.Tensor | float | None = None,
+    scale_b: torch.Tensor | float | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
     activation: str | None = None,
@@ -175,8 +179,8 @@ def all_gather_gemm(
         b: [K, N].
         gather_dim: any dimension of ``a`` but the last; may be negative.
         return_gathered: return A, too, and keep it for the backward.
-        algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
-            tensors. fp8 operands have no gradients.
+        algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.all_gather_gemm`. fp8
+            operands have no gradients.
         activation: as of :func:`triton_dist.kernels.all_gather_gemm`; without gradients.
         bias: [N], added to all rows of the sums.
         rows: the size of the result's dimension ``gather_dim``, if PEs cannot share it equally: PE p has the p-th shard
@@ -194,8 +198,8 @@ def all_gather_gemm(
         dim_of("all_gather_gemm", "gather_dim", gather_dim, a),
         *resolve(group),
         algorithm,
-        scale_a,
-        scale_b,
+        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
+        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
         out_dtype,
         sm_margin,
         activation,
@@ -213,8 +217,8 @@ def gemm_reduce_scatter(
     group: Any = None,
     *,
     algorithm: str = "auto",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
+    scale_a: torch.Tensor | float | None = None,
+    scale_b: torch.Tensor | float | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
     activation: str | None = None,
@@ -248,8 +252,8 @@ def gemm_reduce_scatter(
         size,
         name,
         algorithm,
-        scale_a,
-        scale_b,
+        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
+        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
         out_dtype,
         sm_margin,
         activation,
@@ -268,8 +272,8 @@ def gemm_all_reduce(
     *,
     reduce_grad: bool = True,
     algorithm: str = "auto",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
+    scale_a: torch.Tensor | float | None = None,
+    scale_b: torch.Tensor | float | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
     activation: str | None = None,
@@ -290,8 +294,8 @@ def gemm_all_reduce(
         *resolve(group),
         reduce_grad,
         algorithm,
-        scale_a,
-        scale_b,
+        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
+        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
         out_dtype,
         sm_margin,
         activation,
@@ -316,8 +320,8 @@ def gemm_all_scatter(
     group: Any = None,
     *,
     algorithm: str = "auto",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
+    scale_a: torch.Tensor | float | None = None,
+    scale_b: torch.Tensor | float | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
     activation: str | None = None,
@@ -328,7 +332,17 @@ def gemm_all_scatter(
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
     result: torch.Tensor = _call(
-        "gemm_all_scatter", a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
+        "gemm_all_scatter",
+        a,
+        b,
+        *resolve(group),
+        algorithm,
+        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
+        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
+        out_dtype,
+        sm_margin,
+        activation,
+        bias,
     )
     return result
 
