@@ -22,7 +22,7 @@ from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
-__all__ = ["FACTORS", "GPU", "SHAPES", "VARIANTS", "Case", "Cases", "Recipe", "exact_share", "gemm", "groups"]
+__all__ = ["FACTORS", "GEMMS", "GPU", "SHAPES", "VARIANTS", "Case", "Cases", "Recipe", "exact_share", "gemm", "groups"]
 
 GPU = triton_dist.kind() == "gpu"
 VARIANTS = 3
@@ -41,6 +41,13 @@ SHAPES = (
 OF_BLOCKS = ((256, 640, 256), (77, 336, 512), (8, 512, 512)) if GPU else ((3, 17, 128), (16, 150, 256))
 """The same, for scales of blocks."""
 
+GEMMS = {
+    "all_gather_gemm": (*GATHER, "auto"),
+    "gemm_all_scatter": (*SCATTER, "auto"),
+    "gemm_reduce_scatter": (*REDUCE, "auto"),
+    "gemm_all_reduce": (*REDUCE, "auto"),
+}
+"""Functions, and their algorithms."""
 MOVED = (torch.uint8, torch.int16, torch.float32)
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
 FACTORS = (torch.bfloat16, torch.float16) if GPU else (torch.bfloat16, torch.float16, torch.float32)
@@ -417,12 +424,7 @@ def groups() -> list[list[Recipe]]:
             group = itertools.product(dtypes, PARTS, (True, False))
             found.append([collective(function, algorithm, *arguments) for arguments in group])
     types = (*FACTORS, torch.float8_e4m3fn)
-    for function, algorithms in (
-        ("all_gather_gemm", (*GATHER, "auto")),
-        ("gemm_all_scatter", (*SCATTER, "auto")),
-        ("gemm_reduce_scatter", (*REDUCE, "auto")),
-        ("gemm_all_reduce", (*REDUCE, "auto")),
-    ):
+    for function, algorithms in GEMMS.items():
         for algorithm in algorithms:
             group = itertools.product(types, SHAPES, (True, False))
             found.append([gemm(function, algorithm, *arguments) for arguments in group])

@@ -11,11 +11,7 @@ import stress_experts
 import stress_library
 import stress_shards
 import torch
-from stress_cases import Recipe, gemm
-
-from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
-from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
-from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
+from stress_cases import GEMMS, Recipe, gemm
 
 __all__ = ["groups"]
 
@@ -38,12 +34,7 @@ WHOLE = (4096, 2048, 768, 8, 64, 32), (129, 7168, 2048, 8, 16, 0), (2047, 4096, 
 
 def gemms() -> list[list[Recipe]]:
     found = []
-    for function, algorithms in (
-        ("all_gather_gemm", (*GATHER, "auto")),
-        ("gemm_all_scatter", (*SCATTER, "auto")),
-        ("gemm_reduce_scatter", (*REDUCE, "auto")),
-        ("gemm_all_reduce", (*REDUCE, "auto")),
-    ):
+    for function, algorithms in GEMMS.items():
         for algorithm in algorithms:
             found.append([gemm(function, algorithm, *each) for each in itertools.product(TYPES, SHAPES, BOTH)])
             blocks = itertools.product(TYPES[-1:], SHAPES, BOTH, (True,))

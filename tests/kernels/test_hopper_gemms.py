@@ -355,10 +355,10 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
     "cases",
     [
         ["1"],
-        ["swiglu"],
+        pytest.param(["swiglu"], marks=SLOW),
         pytest.param(["0", "2", "bias", "residual"], marks=SLOW),
         pytest.param(["ragged", "ragged residual"], marks=SLOW),
-        ["uneven"],
+        pytest.param(["uneven"], marks=SLOW),
         pytest.param(["uneven residual"], marks=SLOW),
         pytest.param(["blocks", "rows"], marks=SLOW),
     ],

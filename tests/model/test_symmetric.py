@@ -89,7 +89,8 @@ BROADCASTS = """
 
 
 @pytest.mark.parametrize(
-    ("n_pes", "per_host"), [(12, 4), *(pytest.param(n, 2, marks=pytest.mark.slow) for n in (6, 16))]
+    ("n_pes", "per_host"),
+    [(6, 2), *(pytest.param(n, per_host, marks=pytest.mark.slow) for n, per_host in ((12, 4), (16, 2)))],
 )
 def test_expanded_broadcasts_take_what_whole_ones_do(times: Times, n_pes: int, per_host: int) -> None:
     """A root has no equal, so two programs of every PE run."""

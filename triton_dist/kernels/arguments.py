@@ -51,23 +51,6 @@ REDUCIBLE = tuple(_TRITON_TYPES)
 """What reductions are of."""
 
 
-def check_on_device(function: str, **tensors: torch.Tensor) -> None:
-    """All are tensors on this PE's device, whose elements are what lies in memory."""
-    check_current_device(function)
-    device = current_world().device
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
-        if is_wrapper(tensor):
-            raise TypeError(f"{function}: {name}: {without_memory(tensor)}")
-        if tensor.device != device:
-            raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
-        if tensor.layout is not torch.strided:
-            raise ValueError(f"{function}: {name} is of layout {tensor.layout}, not dense: pass tensor.to_dense()")
-        if is_lazy(tensor):
-            raise ValueError(f"{function}: {name} {LAZY}")
-
-
 def check_dense(function: str, **tensors: object) -> None:
     """All are dense tensors, wherever they are; PyTorch may be tracing."""
     for name, tensor in tensors.items():
@@ -75,6 +58,20 @@ def check_dense(function: str, **tensors: object) -> None:
             raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
         if tensor.layout is not torch.strided:
             raise ValueError(f"{function}: {name} is of layout {tensor.layout}, not dense: pass tensor.to_dense()")
+
+
+def check_on_device(function: str, **tensors: torch.Tensor) -> None:
+    """All are dense tensors on this PE's device, whose elements are what lies in memory."""
+    check_current_device(function)
+    check_dense(function, **tensors)
+    device = current_world().device
+    for name, tensor in tensors.items():
+        if is_wrapper(tensor):
+            raise TypeError(f"{function}: {name}: {without_memory(tensor)}")
+        if tensor.device != device:
+            raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
+        if is_lazy(tensor):
+            raise ValueError(f"{function}: {name} {LAZY}")
 
 
 def check_contiguous(function: str, **tensors: torch.Tensor) -> None:
