@@ -138,7 +138,7 @@ def summed(tensors: Tensors) -> torch.Tensor:
 
 
 def exact_share(terms: int) -> float:
-    """How many elements of an operand may not be 0, so that sums of so many products of -1, 0 and 1 stay below 256."""
+    """The share of an operand's elements that is not 0, so that sums of so many terms from -1 to 1 stay below 256."""
     return min(1.0, 2048 / terms)
 
 

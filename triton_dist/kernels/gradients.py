@@ -92,9 +92,6 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
             finally:
                 if opened is not None:
                     opened.__exit__(None, None, None)
-            for scale in ("scale_a", "scale_b"):
-                if isinstance(options.get(scale), (int, float)):
-                    options[scale] = torch.tensor(float(options[scale]), dtype=torch.float32, device=a.device)
             return operator(a, b, **options)
 
         outside = left_out_of_graphs(function, refusal)

@@ -64,8 +64,14 @@ def _call(operator: str, *arguments: Any) -> Any:
     return _OPERATORS[operator](*arguments)
 
 
-def _scale(number: float, operand: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(float(number), dtype=torch.float32, device=operand.device)
+def _scales(operand: torch.Tensor, *scales: torch.Tensor | float | None) -> list[torch.Tensor | None]:
+    """Scales as operators take them, which are tensors."""
+    return [
+        torch.tensor(float(scale), dtype=torch.float32, device=operand.device)
+        if isinstance(scale, (int, float))
+        else scale
+        for scale in scales
+    ]
 
 
 @repeated
@@ -198,8 +204,7 @@ def all_gather_gemm(
         dim_of("all_gather_gemm", "gather_dim", gather_dim, a),
         *resolve(group),
         algorithm,
-        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
-        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
+        *_scales(a, scale_a, scale_b),
         out_dtype,
         sm_margin,
         activation,
@@ -252,8 +257,7 @@ def gemm_reduce_scatter(
         size,
         name,
         algorithm,
-        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
-        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
+        *_scales(a, scale_a, scale_b),
         out_dtype,
         sm_margin,
         activation,
@@ -294,8 +298,7 @@ def gemm_all_reduce(
         *resolve(group),
         reduce_grad,
         algorithm,
-        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
-        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
+        *_scales(a, scale_a, scale_b),
         out_dtype,
         sm_margin,
         activation,
@@ -331,18 +334,9 @@ def gemm_all_scatter(
 
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
+    scales = _scales(a, scale_a, scale_b)
     result: torch.Tensor = _call(
-        "gemm_all_scatter",
-        a,
-        b,
-        *resolve(group),
-        algorithm,
-        scale_a if not isinstance(scale_a, (int, float)) else _scale(scale_a, a),
-        scale_b if not isinstance(scale_b, (int, float)) else _scale(scale_b, a),
-        out_dtype,
-        sm_margin,
-        activation,
-        bias,
+        "gemm_all_scatter", a, b, *resolve(group), algorithm, *scales, out_dtype, sm_margin, activation, bias
     )
     return result
 

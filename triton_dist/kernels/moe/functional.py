@@ -25,7 +25,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_sizes, most_rows
 from triton_dist.kernels.moe.combine import combine as combine_rows
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
-from triton_dist.kernels.moe.functional_arguments import check_dispatched, refuse_gradients_of
+from triton_dist.kernels.moe.functional_arguments import check_dispatched, check_weights, refuse_gradients_of
 from triton_dist.kernels.moe.functional_by_expert import group_by_expert, sum_over_experts
 from triton_dist.kernels.moe.functional_tensor_parallel import (
     all_gather_grouped_gemm,
@@ -38,7 +38,6 @@ from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched, check_ids, remember_ids, result_of
 from triton_dist.kernels.options import check_bool
 from triton_dist.kernels.protocols.members import Members
-from triton_dist.torch_api import is_traced
 
 __all__ = [
     "all_gather_grouped_gemm",
@@ -197,28 +196,12 @@ def combine(
     routing = dispatched.routing
     weights = routing.weights if topk_weights is None else topk_weights
     if topk_weights is not None:
-        _check_dispatched(topk_weights, routing.weights)
+        n, top_k = routing.weights.shape
+        check_weights("combine", topk_weights, (n, top_k), "dispatched", lambda: routing.weights)
     made_in = routing.group or groups.resolve(routing.comm)
     sizes = sizes_of(routing, groups.resolve_again("combine", group, made_in)[1])
     result: torch.Tensor = _ops.moe_combine(y, routing.ids, weights, dispatched.memory, weighted, *sizes)
     return result
-
-
-def _check_dispatched(weights: torch.Tensor, dispatched: torch.Tensor) -> None:
-    """``weights`` are those that were ``dispatched``, by which rows are multiplied. Only the CPU world compares their
-    values: a GPU would have to wait for them."""
-    if not isinstance(weights, torch.Tensor):
-        raise TypeError(f"combine: topk_weights must be a torch.Tensor, got {type(weights).__name__}")
-    if weights.shape != dispatched.shape or weights.dtype != dispatched.dtype:
-        raise ValueError(
-            f"combine: topk_weights must be those that were dispatched, {tuple(dispatched.shape)} of"
-            f" {dispatched.dtype}, got {tuple(weights.shape)} of {weights.dtype}"
-        )
-    if torch.compiler.is_compiling() or is_traced() or weights.device.type != "cpu":
-        return
-    bits, of_dispatched = (each.detach().contiguous().view(torch.uint8) for each in (weights, dispatched))
-    if not torch.equal(bits, of_dispatched):  # a NaN is itself
-        raise ValueError("combine: topk_weights are not those that were dispatched, by which rows are multiplied")
 
 
 @operator(

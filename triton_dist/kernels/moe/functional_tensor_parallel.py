@@ -23,6 +23,7 @@ from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
+from triton_dist.kernels.moe.functional_arguments import check_weights
 from triton_dist.kernels.moe.functional_tensor_parallel_gradients import (
     SIZES,
     multiplied,
@@ -35,7 +36,6 @@ from triton_dist.kernels.moe.functional_tensor_parallel_gradients import (
 )
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, check_routing, gather, memory_words
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
-from triton_dist.torch_api import is_traced
 
 __all__ = ["all_gather_grouped_gemm", "gather_routing", "grouped_gemm_reduce_scatter"]
 
@@ -216,29 +216,20 @@ def grouped_gemm_reduce_scatter(
     if topk_weights is None:
         topk_weights = torch.ones(routing.n_tokens, routing.top_k, dtype=torch.float32, device=a.device)
     else:
-        _check_gathered(topk_weights, routing, sizes[-1])
+        given, shape = topk_weights, (routing.n_tokens, routing.top_k)
+        check_weights(
+            "grouped_gemm_reduce_scatter", given, shape, "gathered", lambda: _gathered(given, routing, sizes[-1])
+        )
     result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
         a, b, topk_weights, routing.memory, a_scales, b_scales, weighted, out_dtype, num_sms, *sizes
     )
     return result
 
 
-def _check_gathered(weights: torch.Tensor, routing: GatheredRouting, group_name: str) -> None:
-    """``weights`` are those that were gathered, by which rows are multiplied. Only the CPU world compares their values:
-    a GPU would have to wait for them."""
-    function, (n, top_k) = "grouped_gemm_reduce_scatter", (routing.n_tokens, routing.top_k)
-    check_dense(function, topk_weights=weights)
-    if weights.dim() != 2 or weights.shape[0] != n or weights.shape[1] != top_k or weights.dtype != torch.float32:
-        raise ValueError(
-            f"{function}: topk_weights must be those that were gathered, {(n, top_k)} of torch.float32, got"
-            f" {tuple(weights.shape)} of {weights.dtype}"
-        )
-    if torch.compiler.is_compiling() or is_traced() or weights.device.type != "cpu":
-        return
-    rows = routing.positions[groups.rank_of(group_name), :n].long()
-    bits, of_rows = (each.detach().contiguous().view(torch.int32) for each in (weights, routing.weights))
-    if not torch.equal(bits[rows >= 0], of_rows[rows[rows >= 0]]):  # a NaN is itself
-        raise ValueError(f"{function}: topk_weights are not those that were gathered, by which rows are multiplied")
+def _gathered(weights: torch.Tensor, routing: GatheredRouting, group_name: str) -> torch.Tensor:
+    """Those that were gathered of this PE's choices; ``weights`` of choices without a row, which are not."""
+    rows = routing.positions[groups.rank_of(group_name), : routing.n_tokens].long()
+    return torch.where(rows >= 0, routing.weights[rows.clamp(min=0)], weights)
 
 
 @operator(

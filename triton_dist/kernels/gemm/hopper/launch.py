@@ -29,6 +29,7 @@ from triton_dist.kernels.gemm.hopper.work import Work
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 from triton_dist.kernels.gemm.tile_sizes import ROUNDS_OF_LARGE, choose
+from triton_dist.kernels.protocols.workspace import peer_distances
 from triton_dist.kernels.tracing.recorder import Event, claim
 from triton_dist.world.current import current_world
 
@@ -143,10 +144,8 @@ class Plan:
 
     @cached_property
     def peers(self) -> Peers:
-        here = self.flags.data_ptr()
         comm = self.communicator
-        there = [comm.peer(self.flags, rank).data_ptr() for rank in range(comm.n_pes)] if self.n_flags else []
-        distances = self.upload([address - here for address in there], torch.int64)
+        distances = peer_distances(comm, self.flags) if self.n_flags else self.upload([], torch.int64)
         return Peers(comm.my_rank, self.flags, distances)
 
     @cached_property
