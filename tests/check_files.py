@@ -19,6 +19,9 @@ from triton_dist.testing import Result
 
 __all__ = ["CheckFiles", "checks_of"]
 
+MORE_EXAMPLES = "more_examples"
+"""As of ``world/checks/running.py``, which tests do not import: it needs a world."""
+
 
 @functools.cache
 def checks_of(file: Path) -> list[str]:
@@ -70,11 +73,19 @@ class CheckFiles:
         if missing:
             pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
 
+    def assert_all_cases_passed(self, file: str, n_pes: int) -> None:
+        """The checks of a launch that are not slow, with every case that they have: ``running.some`` draws a part."""
+        checks = [check for check in self._checks(file) if not self._is_slow(file, n_pes, check)]
+        result = self._start([self._folder / file, *checks, MORE_EXAMPLES], n_pes)
+        missing = {check for check in checks if any(f"passed: {check}\n" not in pe.stdout for pe in result)}
+        if missing:
+            pytest.fail(f"{sorted(missing)} did not pass\n{result.report}", pytrace=False)
+
     def _launched(self, file: str, n_pes: int, slow: bool) -> Result:
         key = file, n_pes, slow
         if key not in self._results:
             checks = [check for check in self._checks(file) if self._is_slow(file, n_pes, check) == slow]
-            drawn = ["more_examples"] if slow else []  # of the checks' harness
+            drawn = [MORE_EXAMPLES] if slow else []
             self._results[key] = self._start([self._folder / file, *checks, *drawn], n_pes)
         return self._results[key]
 

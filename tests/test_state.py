@@ -56,6 +56,7 @@ CACHES = {
     "triton_api/interpreter.py: _launch_options": "Triton's classes",
     "triton_api/language_patch.py: _interpreted": "Triton's functions",
     "triton_api/replay.py: _identity_of": "Triton's types",
+    "triton_api/replay.py: _compiled": "texts of functions",
     "triton_api/language_patch.py: _language_changes": "Triton's functions",
     "cpu/gluon/language.py: _table": "Gluon's functions",
     "cpu/location.py: _is_machinery": "names of files",

@@ -1,10 +1,10 @@
 """A GPU world on a machine without a GPU, for what the host does in a call of the kernel library.
 
-Kernels are compiled for sm_90 as far as LLVM IR. They go through Triton's binder, its own launcher in C and our launch
-checks. The driver stands in ``fake_libcuda.c``: it counts launches and runs none, so LLVM's passes, which take longest,
-and ptxas are left out: what a launch takes from a compiled kernel is known before them. Tensors lie in
-the CPU's memory, and every peer is this PE. It is for processes of their own, which import it before Triton: in CPU
-worlds ``JITFunction.run`` interprets.
+Kernels are compiled for sm_90 as far as TTGIR whose shared memory is allocated. They go through Triton's binder, its
+own launcher in C and our launch checks. The driver stands in ``fake_libcuda.c``: it counts launches and runs none, so
+what makes kernels fast, LLVM and ptxas are left out: what a launch takes from a compiled kernel is known without them.
+Tensors lie in the CPU's memory, and every peer is this PE. It is for processes of their own, which import it before
+Triton: in CPU worlds ``JITFunction.run`` interprets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
 import subprocess
 import sys
 import traceback
@@ -195,6 +194,24 @@ def use_stream(stream: Stream) -> Iterator[None]:
         STREAM[0] = before
 
 
+ATEN = torch.library.Library("aten", "IMPL")
+"""As long as it is referred to, CPUs without instructions for 16-bit floats multiply them as float32, which takes a
+fiftieth of the time."""
+
+
+def _mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    product = torch.bmm(a.float()[None], b.float()[None])[0]
+    return product.to(a.dtype) if out is None else out.copy_(product)
+
+
+def _addmm(
+    bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    total = beta * bias.float() + alpha * torch.bmm(a.float()[None], b.float()[None])[0]
+    return total.to(a.dtype) if out is None else out.copy_(total)
+
+
 def use_torch_without_a_gpu() -> None:
     """PyTorch's functions for the current device and stream."""
     stream = Stream(7)
@@ -210,6 +227,8 @@ def use_torch_without_a_gpu() -> None:
         "stream": use_stream,
     }.items():
         setattr(torch.cuda, name, value)
+    for name, multiply in {"mm": _mm, "mm.out": _mm, "addmm": _addmm, "addmm.out": _addmm}.items():
+        ATEN.impl(name, multiply, "CPU")
     torch._C._cuda_getCurrentRawStream = lambda device: STREAM[0]  # type: ignore[attr-defined]
     torch._C._cuda_getDevice = lambda: DEVICE[0]  # type: ignore[attr-defined]
 
@@ -237,17 +256,54 @@ class Bindings:
         return 3
 
 
+_LEFT_OUT = frozenset(
+    {
+        *("add_coalesce", "add_remove_layout_conversions", "add_optimize_thread_locality", "add_accelerate_matmul"),
+        *("add_optimize_dot_operands", "add_loop_aware_cse", "add_fuse_nested_loops", "add_triton_licm"),
+        *("add_assign_latencies", "add_schedule_loops", "add_pipeline", "add_prefetch", "add_coalesce_async_copy"),
+        *("add_reduce_data_duplication", "add_reorder_instructions", "add_hopper_warpspec"),
+        *("add_to_llvmir", "add_nvgpu_to_llvm", "add_warp_specialize_to_llvm", "add_nvvm_to_llvm", "add_di_scope"),
+    }
+)
+"""Triton's passes that make a kernel faster, or LLVM IR of it: a launch takes nothing from them."""
+
+
+class _Without:
+    """A module of Triton's bindings, whose functions of these names do nothing."""
+
+    def __init__(self, module: Any, names: frozenset[str]) -> None:
+        self._module, self._names = module, names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        if isinstance(found, ModuleType):
+            return _Without(found, self._names)
+        return (lambda *arguments: None) if name in self._names else found
+
+
 def leave_out_machine_code() -> None:
-    """Of compilations, whose results are cached where no others look."""
+    """Of compilations, whose results are cached where no others look, and what makes kernels faster."""
     import triton
     from triton.backends.nvidia import compiler
 
-    def ptx(backend: Any, ir: str, metadata: dict[str, Any], *_: Any) -> str:
-        (metadata["name"],) = re.findall(r"^define [^@]*\bptx_kernel void @([\w.$]+)", ir, re.MULTILINE)
+    from triton_dist.triton_api import common
+
+    add = common.add_plugin_passes
+
+    def added(manager: Any, passes: dict[str, list[str]]) -> None:
+        add(manager, {name: arguments for name, arguments in passes.items() if name != "shmem_to_llvm"})
+
+    common.add_plugin_passes = added  # type: ignore[assignment]
+
+    def ptx(backend: Any, name: str, metadata: dict[str, Any], *_: Any) -> str:
+        metadata["name"] = name
         return ""
 
     triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir).with_name("triton-without-ptx"))
-    compiler.llvm.optimize_module = lambda *arguments, **named: None
+    compiler.passes = _Without(compiler.passes, _LEFT_OUT)
+    compiler.nvidia = _Without(compiler.nvidia, _LEFT_OUT | {"set_nvvm_reflect_ftz", "has_extern_deps"})
+    compiler.llvm = _Without(compiler.llvm, frozenset({"attach_datalayout", "optimize_module"}))
+    compiler.llvm.to_module = lambda module, context: module.get_entry_func_name()  # in place of LLVM IR
     compiler.CUDABackend.make_ptx = ptx
     compiler.CUDABackend.make_cubin = lambda *arguments: b""
 

@@ -85,6 +85,7 @@ SLOW = (
     *("moe_tokens-2-moe_tokens_compiled", "moe_tokens-3-moe_tokens_compiled", "moe_tokens-3-moe_tokens_opcheck"),
     *("moe_tokens-3-moe_tokens_gradients", "moe_tokens-3-moe_tokens", "moe_tokens-3-moe_tokens_are_refused"),
     *("moe-2-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
+    "moe_layers-2-moe_layers_by_tokens_compiled",
     *("moe_backward-4", "moe_backward-2-backward_opcheck", "moe_backward-2-backward_of_slices_opcheck"),
     "moe_backward-2-backward_compiled",
     *("moe_distributed-4-compiled", "moe_distributed-4-data_parallel_compiled"),
@@ -96,6 +97,14 @@ SLOW = (
     "operators-2-gemms_of_all_layouts_and_their_gradients",
 )
 """Repeats at other sizes, with another number of PEs, or compiled what the other checks of the same operations show."""
+
+
+ALL_CASES = (
+    *(("moe_distributed.py", 4), ("moe_misuse.py", 4), ("moe_grids.py", 4), ("bands.py", 4), ("deep_ep.py", 2)),
+    *(("moe_layers.py", 2), ("moe_backward.py", 2), ("operators.py", 2), ("hopper_tokens_of_many_pes.py", 5)),
+    *(("hopper_gemms.py", 3), ("hopper_rounds.py", 2), ("hopper_tokens.py", 2), ("exchanges.py", 3)),
+)
+"""Launches of which fast tests draw a part of the cases."""
 
 
 def launched(args: Sequence[str | Path], n_pes: int) -> Result:
@@ -110,6 +119,12 @@ FILES = CheckFiles(CHECKS, launched, RUNS, SLOW)
 @pytest.mark.parametrize(("file", "n_pes", "check"), FILES.parameters())
 def test_check(file: str, n_pes: int, check: str) -> None:
     FILES.assert_passed(file, n_pes, check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "n_pes"), ALL_CASES)
+def test_all_cases(file: str, n_pes: int) -> None:
+    FILES.assert_all_cases_passed(file, n_pes)
 
 
 def test_compiled_before_any_world() -> None:

@@ -46,16 +46,15 @@ SLOW = {
         f"two_level_gemms-2-{name}"
         for name in (
             *("functional_forms_with_other_dimensions", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"),
-            *("no_rows", "uneven_all_gather_gemm", "uneven_gemm_reduce_scatter", "uneven_sums_with_an_epilogue"),
-            *("gemm_all_scatter", "gradients"),
+            *("no_rows", "uneven_all_gather_gemm", "uneven_sums_with_an_epilogue", "gemm_all_scatter", "gradients"),
         )
     )
-    + tuple(f"two_level_moe-2-{name}" for name in (*LONG, "several_chunks")),
+    + tuple(f"two_level_moe-2-{name}" for name in LONG),
     "3x1": ("two_level_gemms-3", "two_level_moe-3"),
     "2x2": (
         *("two_level-4-elements_of_all_types_and_sizes_are_moved", "two_level-4-elements_are_reduced"),
-        *("two_level_gemms-4-sums_with_an_epilogue", "two_level_gemms-4-gradients"),
-        *(f"two_level_moe-4-{name}" for name in OF_EXPERTS),
+        *(f"two_level_gemms-4-{name}" for name in ("sums_with_an_epilogue", "gradients", "uneven_gemm_reduce_scatter")),
+        *(f"two_level_moe-4-{name}" for name in (*OF_EXPERTS, "several_chunks")),
     ),
     "2x3": ("two_level-6", "two_level_gemms-6", "two_level_moe-6"),
     "3x2": (*(f"two_level-6-{name}" for name in OTHERS), "two_level_gemms-6", "two_level_moe-6"),

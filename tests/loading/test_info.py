@@ -48,11 +48,14 @@ def test_a_sound_installation() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "_triton_dist_compile --help",
         "_triton_dist_info",
         "triton_dist.check --help",
-        "triton_dist.model --help",
-        "triton_dist.triton_api.opt --help",
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in (
+                *("_triton_dist_compile --help", "triton_dist.model --help", "triton_dist.triton_api.opt --help"),
+            )
+        ),
     ],
 )
 def test_commands_print_in_any_encoding(command: str) -> None:

@@ -158,13 +158,32 @@ def test_failures_are_exceptions() -> None:
 
 
 def test_a_wait_sleeps_longer_and_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
+    """A quarter of the wait, up to 1 ms, or to eight times what a look takes."""
+    now, slept = [100.0], []
+    yields: list[None] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("os.sched_yield", lambda: yields.append(None))
+
+    def look(seconds: float, times: int) -> None:
+        for _ in range(times):
+            now[0] += seconds
+            backoff.pause()
+
     backoff = Backoff()
-    for _ in range(50):
-        backoff.pause()
-    assert len(slept) == 50 - 32 and slept[:6] == pytest.approx([5e-6 * 2**i for i in range(6)])
+    look(10e-6, 100)
+    assert len(yields) == 19 and len(slept) == 81 and slept[0] == pytest.approx(50e-6)
     assert slept == sorted(slept) and slept[-1] == 1e-3
+    slept.clear()
+    look(500e-6, 20)
+    assert slept[-1] == pytest.approx(4e-3)
+    look(0.1, 3)
+    assert slept[-1] == 20e-3
     backoff.reset()
-    backoff.pause()
-    assert len(slept) == 18
+    look(10e-6, 1)
+    assert len(yields) == 20 and slept[-1] == 20e-3

@@ -15,6 +15,7 @@ from triton_dist.expert_buffer.low_latency import LowLatency
 from triton_dist.kernels import Communicator, functional, moe
 from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.device import sms
+from triton_dist.kernels.gradients import refuse_gradients
 from triton_dist.kernels.moe.tokens import run as run_dispatch
 from triton_dist.kernels.moe.tokens import run_again, run_combine
 from triton_dist.kernels.options import check_int
@@ -284,6 +285,7 @@ class Buffer(LowLatency):
         received = handle.received
         for tensor in added:
             check_tensor(name, "bias", tensor, (received.routing.n_tokens, x.shape[1]))
+        refuse_gradients(name, *added)
         if topk_weights is not None:
             check_tensor(name, "topk_weights", topk_weights)
             if topk_weights.dim() != 2 or topk_weights.shape[0] != handle.rows:

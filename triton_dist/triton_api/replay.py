@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import enum
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import getitem, itemgetter
+from operator import getitem
 from typing import Any
 
 import triton.language as tl
@@ -39,6 +38,7 @@ _builder = stock.interpreter_builder
 def replayed(builtin: Callable[..., Any]) -> Callable[..., Any]:
     """``builtin`` as interpreted kernels call it: with the interpreter's semantic."""
     plans: dict[tuple[Any, ...], _Plan | None] = {}
+    tensor = tl.tensor
 
     @functools.wraps(builtin)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -50,9 +50,12 @@ def replayed(builtin: Callable[..., Any]) -> Callable[..., Any]:
         operands: list[tl.tensor] = []
         try:
             for arg in args:
-                if type(arg) is tl.tensor:
+                if type(arg) is tensor:
                     operands.append(arg)
-                    key.append(_identity(arg.type))
+                    try:
+                        key.append(arg.type._triton_dist_identity)
+                    except AttributeError:
+                        key.append(_identity(arg.type))
                 else:
                     _describe(arg, key, operands)
             for name, arg in kwargs.items():
@@ -260,7 +263,7 @@ def _recorded(builtin: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         stock.interpreter_semantic.builder = _builder
     plan = None
     if not recording.fails and _is_known(result):
-        plan = _Plan(recording, result)
+        plan = _plan_of(recording, result)
     originals = [part for arg in (*args, *kwargs.values()) for part in _tensors(arg)]
     for original, operand in zip(originals, recording.operands, strict=True):
         if result is operand:
@@ -296,51 +299,69 @@ def _tensor(attributes: Mapping[str, Any], handle: Any) -> tl.tensor:
 
 # ---- replaying
 
+_Plan = Callable[[Sequence[tl.tensor]], Any]
+"""Makes a recorded call again, with the tensors of another call that is like it."""
 
-class _Plan:
-    """Makes a recorded call again, with the tensors of another call that is like it."""
 
-    __slots__ = ("_constants", "_made", "_steps")
+def _plan_of(recording: _Recording, result: Any) -> _Plan:
+    """``result``: what the call returned, with symbols for handles.
 
-    def __init__(self, recording: _Recording, result: Any) -> None:
-        """``result``: what the call returned, with symbols for handles."""
-        first = len(recording.operands)
-        results = {part.handle.place for part in _tensors(result) if part.handle is not None}
-        folded: dict[int, Any] = {}
-        kept: list[tuple[int, _Step]] = []
-        for place, step in enumerate(recording.steps, first):
-            known = all(isinstance(arg, _Constant) or arg.place in folded for arg in step.arguments)
-            if known and place not in results and _is_pure(step):
-                folded[place] = step.result
-            else:
-                kept.append((place, step))
+    A plan is a function that is written here, as going through a list of steps takes longer than most of them. Plans
+    that differ in methods and constants only share its code.
+    """
+    first = len(recording.operands)
+    results = {part.handle.place for part in _tensors(result) if part.handle is not None}
+    folded: dict[int, Any] = {}
+    names: dict[str, Any] = {"new": object.__new__, "kind": tl.tensor}
+    lines: list[str] = []
+    used = {place for place in results if place < first}
 
-        def place_of(arg: _Symbol | _Constant) -> int | None:
-            """None for a constant."""
-            return None if isinstance(arg, _Constant) or arg.place in folded else arg.place
+    def named(value: Any) -> str:
+        name = f"v{len(names)}"
+        names[name] = value
+        return name
 
-        self._constants = [
-            arg.value if isinstance(arg, _Constant) else folded[arg.place]
-            for _, step in kept
-            for arg in step.arguments
-            if place_of(arg) is None
-        ]
-        index = {place: first + len(self._constants) + i for i, (place, _) in enumerate(kept)}
-        index.update({place: place for place in range(first)})
-        next_constant = itertools.count(first)
-        self._steps = []
-        for _, step in kept:
-            places = [place_of(arg) for arg in step.arguments]
-            indices = [next(next_constant) if place is None else index[place] for place in places]
-            self._steps.append((step.method, _picker(indices)))
-        self._made = _maker(result, recording.operands, index)
+    def taken(arg: _Symbol | _Constant) -> str:
+        if isinstance(arg, _Constant):
+            return named(arg.value)
+        if arg.place in folded:
+            return named(folded[arg.place])
+        if arg.place < first:
+            used.add(arg.place)
+        return f"h{arg.place}"
 
-    def __call__(self, operands: Sequence[tl.tensor]) -> Any:
-        values = [operand.handle for operand in operands]
-        values += self._constants
-        for method, picked in self._steps:
-            values.append(method(*picked(values)))
-        return self._made(values, operands)
+    for place, step in enumerate(recording.steps, first):
+        known = all(isinstance(arg, _Constant) or arg.place in folded for arg in step.arguments)
+        if known and place not in results and _is_pure(step):
+            folded[place] = step.result
+        else:
+            lines.append(f"h{place} = {named(step.method)}({', '.join(map(taken, step.arguments))})")
+    parts = [_made(part, recording.operands, lines, named) for part in (result if type(result) is tuple else (result,))]
+    lines = [*(f"h{place} = operands[{place}].handle" for place in sorted(used)), *lines]
+    lines.append(f"return ({', '.join(parts)},)" if type(result) is tuple else f"return {parts[0]}")
+    exec(_compiled("\n ".join(["def plan(operands):", *lines])), names)
+    plan: _Plan = names["plan"]
+    return plan
+
+
+@functools.cache
+def _compiled(source: str) -> Any:
+    return compile(source, __file__, "exec")
+
+
+def _made(result: Any, operands: Sequence[tl.tensor], lines: list[str], named: Callable[[Any], str]) -> str:
+    """The name of a result in a plan, behind the lines that make it."""
+    for i, operand in enumerate(operands):
+        if result is operand:
+            return f"operands[{i}]"
+    if type(result) is not tl.tensor:
+        return named(result)
+    # Without what ``tl.tensor`` finds out about its type.
+    attributes = named({name: value for name, value in vars(result).items() if name != "handle"})
+    handle = "None" if result.handle is None else f"h{result.handle.place}"  # None: of a store
+    tensor = f"t{attributes}"
+    lines.append(f"{tensor} = new(kind); own = {tensor}.__dict__; own.update({attributes}); own['handle'] = {handle}")
+    return tensor
 
 
 def _is_pure(step: _Step) -> bool:
@@ -348,26 +369,3 @@ def _is_pure(step: _Step) -> bool:
     if not step.name.startswith("get_") and step.name not in ("create_splat", "create_broadcast", "create_make_range"):
         return False
     return isinstance(step.result, stock.TensorHandle) and step.result.data.size <= _FOLDED
-
-
-def _picker(indices: Sequence[int]) -> Callable[[list[Any]], Any]:
-    if len(indices) > 1:
-        return itemgetter(*indices)
-    return itemgetter(slice(indices[0], indices[0] + 1) if indices else slice(0))
-
-
-def _maker(result: Any, operands: Sequence[tl.tensor], index: Mapping[int, int]) -> Callable[..., Any]:
-    """Makes the result of a call from its values and its operands."""
-    if type(result) is tuple:
-        makers = [_maker(part, operands, index) for part in result]
-        return lambda values, operands: tuple(make(values, operands) for make in makers)
-    if type(result) is not tl.tensor:
-        return lambda values, operands: result
-    for i, operand in enumerate(operands):
-        if result is operand:
-            return lambda values, operands: operands[i]
-    attributes = {name: value for name, value in vars(result).items() if name != "handle"}
-    if result.handle is None:  # of a store
-        return lambda values, operands: _tensor(attributes, None)
-    at = index[result.handle.place]
-    return lambda values, operands: _tensor(attributes, values[at])

@@ -8,7 +8,7 @@ from itertools import product
 import torch
 from epilogues import fractions, matrix, same, sums_of
 from harness import main as run
-from harness import raises
+from harness import raises, some
 
 import triton_dist
 from triton_dist import kernels
@@ -30,12 +30,12 @@ def same_sums(function: Callable[..., torch.Tensor], a: torch.Tensor, b: torch.T
 
 
 def check_sums_for_all(world: triton_dist.World) -> None:
-    for m, n, k, dtype in (*SIZES, (MAX_ROWS + 1, 19, 40, torch.bfloat16)):
+    for m, n, k, dtype in some((*SIZES, (MAX_ROWS + 1, 19, 40, torch.bfloat16)), 3):
         same_sums(kernels.gemm_all_reduce, *sums_of(world, m, n, k, dtype))
 
 
 def check_sums_of_shards(world: triton_dist.World) -> None:
-    for m, n, k, dtype in SIZES:
+    for m, n, k, dtype in some(SIZES, 3):
         a, b, exact = sums_of(world, m, n, k, dtype)
         same_sums(kernels.gemm_reduce_scatter, a, b, exact.chunk(world.n_pes)[world.pe])
 

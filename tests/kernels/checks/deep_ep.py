@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 from harness import main as run
-from harness import raises
+from harness import raises, some
 
 from triton_dist.deep_ep import Buffer, Config, EventHandle, EventOverlap, topk_idx_t
 from triton_dist.expert_buffer import events
@@ -394,7 +394,7 @@ def check_deep_ep_without_choices(world: Any) -> None:
         mine = there[:, :, me]
         of_all = torch.stack([(idx == e).sum() for e in range(3 * me, 3 * me + 3)]).tolist()
         wide = torch.arange(10.0).view(2, 5) + me
-        for scales in (torch.arange(5.0) + me, wide.T, None):
+        for scales in some((wide.T, torch.arange(5.0) + me, None)):
             given = x[me] if scales is None else (x[me], scales)
             received, local, of_rows, counts, handle, event = buffer.dispatch(
                 given, **layout, config=Config(2), previous_event=buffer.capture(), async_finish=True
@@ -414,6 +414,8 @@ def check_deep_ep_without_choices(world: Any) -> None:
                 of_bias = 0.0 if added is None else 3.5 if added is bias else 3.0
                 combined = buffer.combine(rows, handle, bias=added, config=Config(1))[0]
                 assert torch.equal(combined, (total.bfloat16().float() + of_bias).bfloat16())
+            with raises(ValueError, "^Buffer.combine: a tensor requires a gradient, which this function"):
+                buffer.combine(rows, handle, bias=bias[0].clone().requires_grad_())
         most = max_tokens * n + 2 if max_tokens == 8 else 5 * n + 2
         received, local, of_rows, counts, handle, _ = buffer.dispatch(
             x[me], topk_idx=idx[me], topk_weights=weights[me], num_worst_tokens=most, **layout

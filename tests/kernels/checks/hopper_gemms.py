@@ -72,7 +72,7 @@ def available(world: Any, *algorithms: str) -> list[str]:
 
 def check_hopper_sums(world: Any) -> None:
     assert is_hopper()
-    for m, n, k, dtype, transposed in some(SIZES):
+    for m, n, k, dtype, transposed in some(SIZES, 3):
         given = operands(world, m, n, k, dtype, transposed)
         whole = summed([a.float() @ b.float() for a, b in given])
         for algorithm, function in SUMS:
@@ -83,7 +83,7 @@ def check_hopper_sums(world: Any) -> None:
 
 def check_hopper_rows_to_all(world: Any) -> None:
     """GEMM and all-scatter, by every kernel, of rows and columns of any number."""
-    for m, n, k, dtype, transposed in some((*SIZES[1:], SIZES[0])):
+    for m, n, k, dtype, transposed in some((*SIZES[1:], SIZES[0]), 3):
         given = operands(world, m, n, k, dtype, transposed)
         a = given[0][0]
         out = triton_dist.empty(m, n * world.n_pes, dtype=result(dtype))
@@ -174,7 +174,7 @@ def check_hopper_groups(world: Any) -> None:
 def check_hopper_rows_of_all(world: Any) -> None:
     """Shards that fill no tile, the last with fewer rows, or none; A by the copy engine, and by the GEMM's programs."""
     me, n_pes = world.pe, world.n_pes
-    for m, n, k, dtype, transposed in (*SIZES, (1, 64, 64, torch.float16, False)):
+    for m, n, k, dtype, transposed in some(((1, 64, 64, torch.float16, False), *SIZES)):
         a, b = matrix(m, k, 1, dtype), matrix(k, n, 2 + me, dtype)
         each = -(-m // n_pes)
         mine = a[me * each : (me + 1) * each].contiguous()

@@ -29,7 +29,7 @@ WRAPS = (1 << 31) - 5
 
 
 def cases(kinds: Any = KINDS, **options: Any) -> Iterator[tuple[Any, int]]:
-    for seed, (tokens, routing, align) in enumerate(some(kinds)):
+    for seed, (tokens, routing, align) in enumerate(some(kinds, 3)):
         yield {"tokens": tokens, "routing": routing, "seed": seed} | OPTIONS | options, align
 
 
@@ -95,7 +95,7 @@ def check_hopper_rounds_in_public(world: Any) -> None:
     """Options as of other rounds: rows of experts, buffers, 16 choices, many scales; and ids that are a mistake."""
     chosen = case(world, [5, 0, 4], top_k=9, n_scales=2500, max_tokens=6, routing="some")
     with by_plans(Plan(1, 4), None) as comm:
-        for options in some(({"buffer": 3}, {}, {"expert_capacity": 160})):
+        for options in some(({"expert_capacity": 160}, {"buffer": 3}, {}), 3):
             given = dispatched(world, chosen, num_sms=2, algorithm="portable", **options)
             found = dispatched(world, chosen, num_sms=3, group=comm, **options)
             assert found.routing.plan is not None

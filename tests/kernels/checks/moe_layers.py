@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from harness import main as run
-from harness import raises
+from harness import raises, some
 
 from triton_dist.kernels import Communicator, moe
 from triton_dist.kernels.moe import functional
@@ -404,11 +404,13 @@ def check_moe_modules(world: Any) -> None:
 def check_moe_modules_under_autocast(world: Any) -> None:
     """float32 parameters and tokens of either dtype are cast; the choices and their weights are those without it."""
     n = world.n_pes
-    for options in (
-        {},
-        {"algorithm": "tokens", "shared_intermediate": 4},
-        {"parallel": "tensor"},
-        {"replicated": True},
+    for options in some(
+        (
+            {"algorithm": "tokens", "shared_intermediate": 4},
+            {},
+            {"parallel": "tensor"},
+            {"replicated": True},
+        )
     ):
         torch.manual_seed(0)
         layer = MoE(8, 4 * n, num_experts=2 * n, top_k=2, max_tokens=8, **options)

@@ -103,12 +103,14 @@ def check_moe_whole_sizes_and_dtypes(world: Any) -> None:
 def check_moe_layers_by_tokens(world: Any) -> None:
     """``tokens``, whose rows cross once, against rows for each choice; none, repeated and skewed choices."""
     for i, (tokens, routing, options) in enumerate(
-        (
-            ([12, 3, 20], "any", {}),
-            ([0, 40, 0], "some", {"num_sms": 2}),
-            ([40], "none", {"num_sms": 2}),
-            ([7, 0], "one", {"capacity": 7 * 3 * world.n_pes}),
-            ([12, 3, 20], "here", {"num_sms": 1}),
+        some(
+            (
+                ([12, 3, 20], "any", {}),
+                ([40], "none", {"num_sms": 2}),
+                ([0, 40, 0], "some", {"num_sms": 2}),
+                ([12, 3, 20], "here", {"num_sms": 1}),
+                ([7, 0], "one", {"capacity": 7 * 3 * world.n_pes}),
+            )
         )
     ):
         layer = Layer(world, tokens, top_k=3, local=2, routing=routing, seed=i, dtype=torch.float32)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -18,11 +18,10 @@ from running import MORE_EXAMPLES
 from running import by_load_and_store as by_load_and_store
 from running import main as main
 from running import raises as raises
+from running import some as some
 
 import triton_dist
 from triton_dist import environment
-
-T = TypeVar("T")
 
 DTYPES = (
     *(torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64),
@@ -47,11 +46,6 @@ def examples(count: int) -> int:
     if MORE_EXAMPLES in sys.argv[1:]:
         return 2 * count
     return max(1, count // 3) if environment.get("TRITON_DIST_CHECK") else count
-
-
-def some(cases: Sequence[T]) -> Sequence[T]:
-    """Every second one of ``cases``, or all in a launch of slow checks."""
-    return cases if MORE_EXAMPLES in sys.argv[1:] else cases[::2]
 
 
 def noise(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import triton_dist
 
-__all__ = ["MORE_EXAMPLES", "by_load_and_store", "main", "raises"]
+__all__ = ["MORE_EXAMPLES", "by_load_and_store", "main", "raises", "some"]
+
+T = TypeVar("T")
 
 MORE_EXAMPLES = "more_examples"
 """Among the arguments of a launch of slow checks."""
@@ -23,6 +25,11 @@ def by_load_and_store(check: Callable[[Any], None]) -> Callable[[Any], None]:
     """Marks a check that loads from, stores to or names memory of peers: it is for worlds that map all PEs."""
     check.__dict__["maps_all"] = True
     return check
+
+
+def some(cases: Sequence[T], every: int = 2) -> Sequence[T]:
+    """The first of ``cases`` and every second (or other) one behind it: all in a launch of slow checks, and on GPUs."""
+    return cases if MORE_EXAMPLES in sys.argv[1:] or triton_dist.kind() == "gpu" else cases[::every]
 
 
 def main(module: Mapping[str, Any]) -> None:
