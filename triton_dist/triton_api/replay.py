@@ -338,7 +338,8 @@ def _plan_of(recording: _Recording, result: Any) -> _Plan:
             lines.append(f"h{place} = {named(step.method)}({', '.join(map(taken, step.arguments))})")
     parts = [_made(part, recording.operands, lines, named) for part in (result if type(result) is tuple else (result,))]
     lines = [*(f"h{place} = operands[{place}].handle" for place in sorted(used)), *lines]
-    lines.append(f"return ({', '.join(parts)},)" if type(result) is tuple else f"return {parts[0]}")
+    several = "".join(f"{part}, " for part in parts)
+    lines.append(f"return ({several})" if type(result) is tuple else f"return {parts[0]}")
     exec(_compiled("\n ".join(["def plan(operands):", *lines])), names)
     plan: _Plan = names["plan"]
     return plan
