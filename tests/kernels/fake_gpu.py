@@ -263,6 +263,7 @@ _LEFT_OUT = frozenset(
         *("add_assign_latencies", "add_schedule_loops", "add_pipeline", "add_prefetch", "add_coalesce_async_copy"),
         *("add_reduce_data_duplication", "add_reorder_instructions", "add_hopper_warpspec"),
         *("add_to_llvmir", "add_nvgpu_to_llvm", "add_warp_specialize_to_llvm", "add_nvvm_to_llvm", "add_di_scope"),
+        *("add_canonicalize_llvm_ir", "add_initialize_ws_cluster_barriers"),  # of Triton 3.8
     }
 )
 """Triton's passes that make a kernel faster, or LLVM IR of it: a launch takes nothing from them."""
@@ -278,7 +279,11 @@ class _Without:
         found = getattr(self._module, name)
         if isinstance(found, ModuleType):
             return _Without(found, self._names)
-        return (lambda *arguments: None) if name in self._names else found
+        return _nothing if name in self._names else found
+
+
+def _nothing(*arguments: Any, **named: Any) -> None:
+    pass
 
 
 def leave_out_machine_code() -> None:
@@ -302,7 +307,7 @@ def leave_out_machine_code() -> None:
     triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir).with_name("triton-without-ptx"))
     compiler.passes = _Without(compiler.passes, _LEFT_OUT)
     compiler.nvidia = _Without(compiler.nvidia, _LEFT_OUT | {"set_nvvm_reflect_ftz", "has_extern_deps"})
-    compiler.llvm = _Without(compiler.llvm, frozenset({"attach_datalayout", "optimize_module"}))
+    compiler.llvm.attach_datalayout = compiler.llvm.optimize_module = _nothing
     compiler.llvm.to_module = lambda module, context: module.get_entry_func_name()  # in place of LLVM IR
     compiler.CUDABackend.make_ptx = ptx
     compiler.CUDABackend.make_cubin = lambda *arguments: b""
