@@ -199,17 +199,18 @@ ATEN = torch.library.Library("aten", "IMPL")
 fiftieth of the time."""
 
 
-def _mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-    product = torch.bmm(a.float()[None], b.float()[None])[0]
-    return product.to(a.dtype) if out is None else out.copy_(product)
-
-
 def _addmm(
-    bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1,
+    bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    total = beta * bias.float() + alpha * torch.bmm(a.float()[None], b.float()[None])[0]
+    total = torch.bmm(a.float()[None], b.float()[None])[0]
+    if bias is not None:
+        total = beta * bias.float() + alpha * total
     return total.to(a.dtype) if out is None else out.copy_(total)
+
+
+def _mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    return _addmm(None, a, b, out=out)
 
 
 def use_torch_without_a_gpu() -> None:

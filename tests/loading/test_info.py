@@ -50,12 +50,9 @@ def test_a_sound_installation() -> None:
     [
         "_triton_dist_info",
         "triton_dist.check --help",
-        *(
-            pytest.param(command, marks=pytest.mark.slow)
-            for command in (
-                *("_triton_dist_compile --help", "triton_dist.model --help", "triton_dist.triton_api.opt --help"),
-            )
-        ),
+        pytest.param("_triton_dist_compile --help", marks=pytest.mark.slow),
+        pytest.param("triton_dist.model --help", marks=pytest.mark.slow),
+        pytest.param("triton_dist.triton_api.opt --help", marks=pytest.mark.slow),
     ],
 )
 def test_commands_print_in_any_encoding(command: str) -> None:

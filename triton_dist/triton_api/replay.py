@@ -52,7 +52,7 @@ def replayed(builtin: Callable[..., Any]) -> Callable[..., Any]:
             for arg in args:
                 if type(arg) is tensor:
                     operands.append(arg)
-                    try:
+                    try:  # as ``_identity``, which is called for the first of a type
                         key.append(arg.type._triton_dist_identity)
                     except AttributeError:
                         key.append(_identity(arg.type))

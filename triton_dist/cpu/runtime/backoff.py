@@ -21,6 +21,9 @@ class Backoff:
     20 ms. The library's own waits look at one word (runtime/lib/Backoff.cpp).
     """
 
+    _since: float
+    _woke: float
+
     def __init__(self) -> None:
         self.reset()
 
