@@ -42,6 +42,20 @@ if sys.argv[1:] == ["late"]:
     sys.stdin.readline()
 triton_dist.init()
 """
+ASK_AND_COME = """
+import socket
+import triton_dist
+connect = socket.create_connection
+def refused(*arguments):
+    try:
+        return connect(*arguments)
+    except OSError:
+        socket.create_connection = connect
+        print("refused", flush=True)
+        raise
+socket.create_connection = refused
+with triton_dist.init() as world: print(world)
+"""
 AGREE_AND_STAY = """
 import sys
 import triton_dist
@@ -89,8 +103,20 @@ def test_something_silent_listens_there(rank: int) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
 def test_nothing_listens_there(host: str, port: int) -> None:
     with by_hand([1], 2, port, MASTER_ADDR=host, TRITON_DIST_INIT_TIMEOUT="2") as pes:
-        [error] = errors_of(pes)
-    assert f"no rendezvous store answers at {host}:{port}" in error and "is PE 0 running" in error, error
+        [pe] = pes
+        _, errors = pe.communicate(timeout=HANG_SECONDS)
+    assert f"no rendezvous store answers at {host}:{port}" in errors and "is PE 0 running" in errors, errors
+    assert "frame #" not in errors and errors.count("Error") == 1, "C++ frames of torch's client hide the reason"
+
+
+def test_pe_0_comes_late(port: int) -> None:
+    """The others find it, and print nothing about the connections that were refused."""
+    with by_hand([1], 2, port, ASK_AND_COME) as early:
+        assert early[0].stdout.readline() == "refused\n"
+        with by_hand([0], 2, port) as late:
+            for pe in (*early, *late):
+                output, errors = pe.communicate(timeout=HANG_SECONDS)
+                assert pe.wait() == 0 and "of 2 on cpu" in output and not errors, output + errors
 
 
 @pytest.mark.parametrize("host", ["127.1", "0x7f000001", "LOCALHOST", "localhost.", "::1", "127.0.0.1"])

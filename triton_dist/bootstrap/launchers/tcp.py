@@ -23,6 +23,7 @@ _MARK = "triton_dist/PE 0"
 
 _MARK_SECONDS = 1.0
 _CONNECT_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.01, 0.25  # between two attempts to connect, doubled each time
 _SECOND_SECONDS = 5.0  # time limit for the answer of a store that exists already
 _SLACK_SECONDS = 2.0  # torch's own time limit, if it works, comes first: its error says more
 
@@ -37,10 +38,15 @@ def store(host: str, port: int, seconds: float, *, serves: bool) -> Store:
     """
     if serves:
         return _serve(host, port, seconds)
+    until = time.monotonic() + seconds
+    # Asked before torch's client: this one goes on for longer than it was told, and it prints a page of C++ frames for
+    # each connection that is refused.
+    if why := _why_no_connection(host, port, until):
+        raise _no_answer(host, port, seconds, why)
     try:
-        return _connect(host, port, seconds)
+        return _connect(host, port, max(until - time.monotonic(), _CONNECT_SECONDS))
     except TimeoutError:
-        if why := _why_no_connection(host, port):  # torch goes on trying for longer than it was told
+        if why := _why_no_connection(host, port, 0.0):  # it was there, and has ended
             raise _no_answer(host, port, seconds, why) from None
         raise RuntimeError(
             f"the rendezvous store at {host}:{port} accepts connections, but does not answer within {seconds:g} s"
@@ -58,13 +64,28 @@ def _no_answer(host: str, port: int, seconds: float, why: str) -> RuntimeError:
     )
 
 
-def _why_no_connection(host: str, port: int) -> str:
-    """Why nothing listens at ``host:port``; empty if something does."""
+def _why_no_connection(host: str, port: int, until: float) -> str:
+    """Why nothing listens at ``host:port``, asked until this moment of the monotonic clock; empty once something does."""
     try:
-        socket.create_connection((host, port), _CONNECT_SECONDS).close()
-    except OSError as error:
-        return str(error)
-    return ""
+        left = max(until - time.monotonic(), 0.0)
+        return within(left + _SLACK_SECONDS, lambda: _ask(host, port, until))
+    except TimeoutError:
+        return "its name takes too long to resolve"
+
+
+def _ask(host: str, port: int, until: float) -> str:
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, port), _CONNECT_SECONDS).close()
+        except OSError as error:
+            why = str(error)
+        else:
+            return ""
+        if time.monotonic() + pause > until:
+            return why
+        time.sleep(pause)
+        pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
 
 def open_store(host: str, seconds: float) -> tuple[Store, int]:
