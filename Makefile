@@ -87,6 +87,7 @@ build/build.ninja: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml triton_dist.pth scripts/extras.py $(wildcard triton_dist/*/__init__.py) | $(VENV)/.system-packages
 	@echo "== Installing Python packages into $(VENV)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install -q $(PIP_ARGS) 'pip>=23.1'  # Debian 12's does not know -C
 	@$(PY) scripts/extras.py $(EXTRAS) >$(VENV)/requirements.txt
 	@$(PY) -m pip install -q $(PIP_ARGS) -r $(VENV)/requirements.txt
 	@$(PY) -m pip install -q --no-build-isolation --no-deps -C wheel.cmake=false -e .

@@ -65,7 +65,7 @@ def _no_answer(host: str, port: int, seconds: float, why: str) -> RuntimeError:
 
 
 def _why_no_connection(host: str, port: int, until: float) -> str:
-    """Why nothing listens at ``host:port``, asked until this moment of the monotonic clock; empty once something does."""
+    """Why nothing listens at ``host:port``, asked until then, by the monotonic clock; empty once something does."""
     try:
         left = max(until - time.monotonic(), 0.0)
         return within(left + _SLACK_SECONDS, lambda: _ask(host, port, until))
