@@ -21,6 +21,7 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe import functional_tensor_parallel_gradients as slices
 from triton_dist.kernels.moe import rounds_plan
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
@@ -33,6 +34,11 @@ MANY, SMS = (2000, 24) if ON_GPU else (21, 2)
 """Tokens that go by senders and receivers or in rounds, and by how many programs."""
 FP8 = torch.float8_e4m3fn
 Result = TypeVar("Result")
+
+
+def fitting(programs: int) -> int:
+    """So many, or as many as fit into this PE's part of a GPU that PEs share."""
+    return min(programs, sms())
 
 
 class Tokens(NamedTuple):
@@ -193,7 +199,7 @@ def rounds_by_tma(world: Any) -> None:
     for seed, (dtype, programs, scales) in enumerate(
         (dtype, programs, scales)
         for dtype, scales in ((torch.bfloat16, 0), (FP8, n_scales), (torch.float32, 1))
-        for programs in ((SMS, 1, 64) if ON_GPU else (SMS, 1, 3))
+        for programs in ((SMS, 1, fitting(64)) if ON_GPU else (SMS, 1, 3))
     ):
         given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
         t = given.counts[me]
@@ -229,7 +235,7 @@ def combines_by_tma(world: Any) -> None:
         if ON_GPU
         else ((64, torch.bfloat16, True), (32, torch.float32, False))
     )
-    for seed, programs in enumerate((SMS, 1, 64, SMS) if ON_GPU else (SMS, 1)):
+    for seed, programs in enumerate((SMS, 1, fitting(64), SMS) if ON_GPU else (SMS, 1)):
         given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
         t = given.counts[me]
         ids = given.ids[me, :t].to(torch.int32 if seed % 2 else torch.int64)
@@ -267,7 +273,7 @@ def rounds_of_one_choice(world: Any) -> None:
     x = torch.randint(-8, 9, (n, tokens_, hidden), generator=on_device, device=device, dtype=torch.float16).bfloat16()
     exact = (x[me].float() * weights[me]).bfloat16()
     given = x[me], ids[me], weights[me]
-    for programs in numbers:
+    for programs in map(fitting, numbers):
         options: dict[str, Any] = {"num_experts": 4 * n, "max_tokens": tokens_, "num_sms": programs}
         want = moe.dispatch(*given, **options, algorithm="portable")
         rows = want.x[: int(want.counts.sum())]
@@ -357,7 +363,7 @@ def tokens_once(world: Any) -> None:
     me, n = world.pe, world.n_pes
     kinds = (
         (Kind(HIDDEN, FP8, HIDDEN // 128, SMS), Kind(HIDDEN, torch.bfloat16, 0, SMS), Kind(4224, torch.float32, 1, 7),
-         Kind(1472, torch.float16, 0, 64), Kind(1024, FP8, 3, 1))
+         Kind(1472, torch.float16, 0, fitting(64)), Kind(1024, FP8, 3, 1))
         if ON_GPU
         else (Kind(512, torch.bfloat16, 0, SMS), Kind(32, torch.float32, 1, 1))
     )  # fmt: skip

@@ -75,7 +75,7 @@ SLOW = (
     *("exchanges-1", "exchanges-4", "exchanges-3-sizes"),
     *(f"exchanges-2-{check}" for check in ("rounds", "every_float", "gathered", "gathered_zeros", "refusals")),
     *("collectives-1", "collectives-4", "gemms-2", "bands-2", "inductor-3", "tuning-3", "reserving-3", "projection-3"),
-    *("hopper_gemms-2", "hopper_rounds-3", "hopper_tokens-3", "hopper_layers-3"),
+    *("hopper_gemms-3", "hopper_rounds-3", "hopper_tokens-3", "hopper_layers-3"),
     *("epilogues-3", "moe-3", "moe_many-3", "moe_many_pes-5", "moe_tensor-3", "moe_whole-3", "norms-3", "decode-3"),
     *("gemms-3-fp8_with_scales_of_blocks", "moe_tensor-2-moe_tensor_sizes_and_dtypes"),
     *("process_groups-4-operators_and_their_gradients", "process_groups-4-parallel_styles_on_a_part_of_a_mesh"),
@@ -102,7 +102,7 @@ SLOW = (
 ALL_CASES = (
     *(("moe_distributed.py", 4), ("moe_misuse.py", 4), ("moe_grids.py", 4), ("bands.py", 4), ("deep_ep.py", 2)),
     *(("moe_layers.py", 2), ("moe_backward.py", 2), ("operators.py", 2), ("hopper_tokens_of_many_pes.py", 5)),
-    *(("hopper_gemms.py", 3), ("hopper_rounds.py", 2), ("hopper_tokens.py", 2), ("exchanges.py", 3)),
+    *(("hopper_gemms.py", 2), ("hopper_rounds.py", 2), ("hopper_tokens.py", 2), ("exchanges.py", 3)),
 )
 """Launches of which fast tests draw a part of the cases."""
 

@@ -128,8 +128,20 @@ def test_warps_and_programs_of_one_place_are_told_together(said: list[str]) -> N
     look_twice(pe)
     (line, _) = said
     assert "program (0, 0, 0)" not in line or "and" in line
+
     assert "more at /lib/meet.py:79 (called at /lib/barrier.py:20) waits in a loop" in line
     assert "!= 0 from PE 2, seen 0" in line
+
+
+def test_the_wait_of_one_warp_stays_among_those_of_all_others(said: list[str]) -> None:
+    """All warps of a large GPU wait for the one that waits elsewhere, and was the first to say so."""
+    pe = Pe()
+    pe.report(site=1, program=(152, 0, 0))
+    for warp in range(152 * 64 - 1):
+        pe.report(site=2, program=(warp // 64, 0, 0))
+    look_twice(pe)
+    assert any("program (152, 0, 0) at /home/me/kernels.py:17" in line for line in said), said
+    assert any("program (0, 0, 0) and 151 more at /lib/meet.py:79" in line for line in said), said
 
 
 def test_a_barrier_names_its_team_and_whom_it_waits_for(said: list[str]) -> None:
@@ -152,7 +164,7 @@ def test_signals_have_no_sign(said: list[str]) -> None:
 def test_garbage_is_survived(said: list[str]) -> None:
     pe, chaos = Pe(), random.Random(7)
     for _ in range(20):
-        raw = pe.array.view(np.uint8)
+        raw = pe.array[:512].view(np.uint8)
         raw[:] = np.frombuffer(chaos.randbytes(raw.nbytes), dtype=np.uint8)
         look_twice(pe)
     assert said and all(len(line) < 2000 for line in said)

@@ -46,13 +46,19 @@ def choose_device(launch: Launch) -> tuple[torch.device, bool]:
     return device, shared
 
 
-def gpu_at(index: int) -> Gpu:
-    """The GPU of this number in this process."""
+def gpu_at(index: int, shared: bool) -> Gpu:
+    """The GPU of this number in this process.
+
+    Where PEs share it, an eighth of the multiprocessors is left out: CUDA's Multi-Process Service tells each of two
+    processes with halves of an H200 that it has 66 of the 132, but runs no more programs than 126 hold, so that some of
+    a grid that fills its half wait for the end of the other process's kernel, which may be waiting for them.
+    """
     properties = triton_api.device_properties(index)
+    multiprocessors = properties["multiprocessor_count"]
     return Gpu(
         torch.cuda.get_device_name(index),
         torch.cuda.get_device_capability(index),
-        properties["multiprocessor_count"],
+        multiprocessors - multiprocessors // 8 if shared else multiprocessors,
         properties["max_shared_mem"],
         getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0),
         os.environ.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0"),

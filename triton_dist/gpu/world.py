@@ -76,7 +76,7 @@ class GpuWorld(World):
         self._nvshmem, self._bindings = nvshmem_api.load()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
-        self.gpu = agree(launch, gpu_at(self.device.index))
+        self.gpu = agree(launch, gpu_at(self.device.index, self.shares_gpu))
         sync_bytes = rounded(p2p.sync_bytes())  # beside what users may allocate
         for_groups = group_memory_size(launch)
         beside = sync_bytes + for_groups

@@ -191,11 +191,13 @@ class Fork:
 
 def _prepare(modules: Sequence[str]) -> None:
     """Import what PEs need, ``modules`` besides, and leave it as it is best shared with forks."""
+    gc.disable()  # imports make hundreds of thousands of objects that stay
     for module in (*_MODULES, *modules):
         importlib.import_module(module)
     rewrite_imported()
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]  # a public way to find them all is missing
         finalizer.atexit = False  # PyTorch's take its operators back one by one, half of what a short program takes
+    gc.enable()
     gc.collect()
     gc.freeze()  # what is here stays, so a fork need not touch it, which would copy it
 

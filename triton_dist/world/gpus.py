@@ -18,7 +18,7 @@ class Gpu:
 
     Attributes:
         name, capability: as in PyTorch.
-        multiprocessors: their number.
+        multiprocessors: how many of them kernels fill; some fewer than there are where PEs share a GPU.
         shared_memory: largest shared memory of a program, in bytes.
         l2_bytes: of the L2 cache; 0 if PyTorch does not say.
         launches_return: whether a launch returns before its kernel has ended; not with ``CUDA_LAUNCH_BLOCKING=1``.
