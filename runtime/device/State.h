@@ -47,9 +47,9 @@ struct State {
 // Wait reports: see WaitReport.h
 //===----------------------------------------------------------------------===//
 
-/// Capacity of a PE's record buffer: more than the warps that a GPU runs at a time (9728 on the largest), since thousands
-/// may wait for what one of them does not send, and its own wait is the one that says why. Later reports overwrite the
-/// oldest.
+/// Capacity of a PE's record buffer: more than the warps that a GPU runs at a time (9728 on the largest), since
+/// thousands may wait for what one of them does not send, and its own wait is the one that says why. Later reports
+/// overwrite the oldest.
 constexpr uint32_t kWaitRecords = 16384;
 
 /// A wait reads the clock every kPolls polls, a power of two.

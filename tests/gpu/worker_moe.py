@@ -493,7 +493,7 @@ def tokens_on_many_streams(world: Any) -> None:
     of forty streams, behind the one in front, and of other rows each time."""
     me, n, device = world.pe, world.n_pes, world.device
     random = torch.Generator(device).manual_seed(me)
-    calls, programs, t = (120, 64, MANY // 2) if ON_GPU else (6, 3, MANY)
+    calls, programs, t = (120, fitting(64), MANY // 2) if ON_GPU else (6, 3, MANY)
     communicator = kernels.Communicator()
     groups: list[Any] = [None, communicator]
     if n > 2 and LOCAL % 2 == 0:
