@@ -39,9 +39,10 @@ int main() {
   std::printf("  \"wait_record_offsets\": {\"number\": %zu, \"address\": %zu, \"expected\": %zu, \"seen\": %zu,\n",
               offsetof(WaitRecord, number), offsetof(WaitRecord, address), offsetof(WaitRecord, expected),
               offsetof(WaitRecord, seen));
-  std::printf("    \"program\": %zu, \"kernel\": %zu, \"site\": %zu, \"pe\": %zu, \"cmp\": %zu, \"ticks\": %zu},\n",
+  std::printf("    \"program\": %zu, \"kernel\": %zu, \"site\": %zu, \"pe\": %zu, \"cmp\": %zu, \"ticks\": %zu,\n",
               offsetof(WaitRecord, program), offsetof(WaitRecord, kernel), offsetof(WaitRecord, site),
               offsetof(WaitRecord, pe), offsetof(WaitRecord, cmp), offsetof(WaitRecord, ticks));
+  std::printf("    \"programs\": %zu},\n", offsetof(WaitRecord, programs));
   std::printf("  \"sync_area_bytes\": %zu,\n", sizeof(SyncArea));
   std::printf("  \"sync_area_offsets\": {\"arrived\": %zu, \"epoch\": %zu}\n", offsetof(SyncArea, arrived),
               offsetof(SyncArea, epoch));

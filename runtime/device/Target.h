@@ -8,6 +8,7 @@
 //   threadInBlock, threadsInBlock, syncBlock   the program's threads
 //   threadsInWarp, syncWarp                    those of one warp
 //   programId                                  the program's number along an axis of the grid
+//   programs                                   how many there are along it; 0 if unknown
 //   relax                                      what to do between two looks at a word
 //   keepLoop                                   no instruction; LLVM merges the loop that begins with it with no other
 //   nanoseconds                                a clock

@@ -19,6 +19,7 @@ void triton_dist::device::syncBlock() {
 }
 
 uint32_t triton_dist::device::programId(int axis) { return 10 + axis; }
+uint32_t triton_dist::device::programs(int axis) { return 20 + axis; }
 
 /// 40 ms, a little more than a tick, pass from one look at the clock to the next.
 int64_t triton_dist::device::nanoseconds() {

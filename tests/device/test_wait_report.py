@@ -55,7 +55,7 @@ def test_a_long_wait_reports_once_and_goes_on(reports: Reports) -> None:
     record = reports.records[1]
     assert (record["address"], record["expected"], record["seen"]) == (words.ctypes.data + 4, 7, -3)
     assert (record["kernel"], record["site"], record["pe"], record["cmp"]) == (5, 9, -1, 0)
-    assert list(record["program"]) == [10, 11, 12] and record["ticks"] == 3
+    assert list(record["program"]) == [10, 11, 12] and record["programs"] == 20 * 21 * 22 and record["ticks"] == 3
     time.sleep(0.2)
     assert reports.count[0] == 1 and waiting.is_alive()
     words[1] = 7

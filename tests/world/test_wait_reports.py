@@ -138,10 +138,10 @@ def test_the_wait_of_one_warp_stays_among_those_of_all_others(said: list[str]) -
     pe = Pe()
     pe.report(site=1, program=(152, 0, 0))
     for warp in range(152 * 64 - 1):
-        pe.report(site=2, program=(warp // 64, 0, 0))
+        pe.report(site=2, program=(warp // 64, 0, 0), programs=160)
     look_twice(pe)
     assert any("program (152, 0, 0) at /home/me/kernels.py:17" in line for line in said), said
-    assert any("program (0, 0, 0) and 151 more at /lib/meet.py:79" in line for line in said), said
+    assert any("program (0, 0, 0) and 151 more of 160 at /lib/meet.py:79" in line for line in said), said
 
 
 def test_a_barrier_names_its_team_and_whom_it_waits_for(said: list[str]) -> None:
@@ -225,7 +225,7 @@ def test_records_have_the_layout_of_the_device_library() -> None:
     record = p2p.wait_record()
     assert record.itemsize == 64 and record.fields is not None
     assert sorted(record.fields) == sorted(
-        ["address", "cmp", "expected", "kernel", "number", "pe", "program", "seen", "site", "ticks"]
+        ["address", "cmp", "expected", "kernel", "number", "pe", "program", "programs", "seen", "site", "ticks"]
     )
     assert len(Memory(torch.device("cpu")).array) == p2p.wait_records()
 

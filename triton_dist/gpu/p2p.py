@@ -165,6 +165,7 @@ def wait_record() -> np.dtype[np.void]:
         "pe": "<i4",
         "cmp": "<i4",
         "ticks": "<u4",
+        "programs": "<u4",
         "number": "<u4",
     }
     layout = _layout()

@@ -78,6 +78,8 @@ class _Report:
     seen: int
     cmp: int
     pe: int
+    programs: int
+    """How many the kernel has; 0 if unknown."""
     seconds: float
 
 
@@ -91,7 +93,8 @@ def read(array: np.ndarray[Any, np.dtype[np.void]], known: np.ndarray[Any, np.dt
             continue  # it is being overwritten
         known[place] = numbers[place]
         x, y, z = map(int, record["program"])
-        fields = {name: int(record[name]) for name in ("number", "kernel", "site", "address", "expected", "seen")}
+        names = "number", "kernel", "site", "address", "expected", "seen", "programs"
+        fields = {name: int(record[name]) for name in names}
         cmp, pe = int(record["cmp"]), int(record["pe"])
         seconds = int(record["ticks"]) * p2p.wait_tick()
         found.append(_Report(**fields, program=(x, y, z), cmp=cmp, pe=pe, seconds=seconds))
@@ -149,7 +152,8 @@ def describe(reports: Iterable[_Report], place: Place) -> list[tuple[WaitingKern
         programs = len({report.program for report in those}) - 1
         others = f" and {programs} more" if programs else ""
         op = "a loop" if site is None or site.op == "poll" else site.op
-        who = f"program {first.program}{others} at {line}{called}"
+        of_all = f" of {first.programs}" if first.programs > 1 else ""
+        who = f"program {first.program}{others}{of_all} at {line}{called}"
         described.append((kernel, who, f"waits in {op}: {_awaited(first, site, place)}"))
     return described
 

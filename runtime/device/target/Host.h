@@ -26,6 +26,7 @@ uint32_t threadInBlock();
 uint32_t threadsInBlock();
 void syncBlock();
 uint32_t programId(int axis);
+uint32_t programs(int axis);
 int64_t nanoseconds();
 
 // A program is one warp.

@@ -29,6 +29,11 @@ inline uint32_t programId(int axis) {
          : axis == 1 ? __nvvm_read_ptx_sreg_ctaid_y()
                      : __nvvm_read_ptx_sreg_ctaid_z();
 }
+inline uint32_t programs(int axis) {
+  return axis == 0   ? __nvvm_read_ptx_sreg_nctaid_x()
+         : axis == 1 ? __nvvm_read_ptx_sreg_nctaid_y()
+                     : __nvvm_read_ptx_sreg_nctaid_z();
+}
 inline int64_t nanoseconds() { return __nvvm_read_ptx_sreg_globaltimer(); }
 
 inline void keepLoop() { asm volatile("" ::: "memory"); }
