@@ -6,6 +6,7 @@ As a program, this file is what the fork runs: ``ptx.py SCRIPT ARGUMENTS…``.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import runpy
@@ -49,6 +50,7 @@ def wide_accesses(cubin: Path) -> str:
 
 
 if __name__ == "__main__":
+    gc.disable()  # it ends soon
     CUDABackend.make_cubin = lambda *arguments: b""
     del sys.argv[0]
     sys.path[0] = os.path.dirname(sys.argv[0])

@@ -10,6 +10,7 @@ Triton: in CPU worlds ``JITFunction.run`` interprets.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -383,6 +384,9 @@ def run_checks(checks: Sequence[Callable[[], None]]) -> None:
     The command may name the checks that run; the others are ``not run``.
     """
     results = {}
+    gc.collect()
+    gc.freeze()  # checks collect garbage often, and modules are most of what there is to look through
+    gc.set_threshold(20_000, 20, 20)
     for check in checks:
         if sys.argv[2:] and check.__name__ not in sys.argv[2:]:
             results[check.__name__] = "not run"
