@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from triton_dist import triton_api
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu import world as gpu
-from triton_dist.gpu.device_choice import choose_device
+from triton_dist.gpu.device_choice import choose_device, gpu_at
 from triton_dist.world.gpus import Gpu, agree
 
 
@@ -52,6 +53,16 @@ def test_the_only_one_that_the_launcher_shows(gpus: pytest.MonkeyPatch) -> None:
 def test_two_on_one_are_refused(gpus: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match=r"PEs 0, 1 would share one.* TRITON_DIST_ALLOW_SHARED_GPU=1 to share it"):
         choose_device(launch("GPU-0 0"))
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(False, 66), (True, 58)])
+def test_an_eighth_of_a_shared_one_is_left_out(gpus: pytest.MonkeyPatch, shared: bool, expected: int) -> None:
+    """Of the 66 multiprocessors that MPS tells of a half, programs of both PEs do not fit into all at the same time."""
+    gpus.setattr(triton_api, "device_properties", lambda index: {"multiprocessor_count": 66, "max_shared_mem": 232448})
+    gpus.setattr(torch.cuda, "get_device_name", lambda index: "an H200")
+    gpus.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    gpus.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(L2_cache_size=0))
+    assert gpu_at(0, shared).multiprocessors == expected
 
 
 def test_two_on_one_with_leave(gpus: pytest.MonkeyPatch) -> None:
