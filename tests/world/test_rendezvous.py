@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import time
@@ -56,6 +57,15 @@ def refused(*arguments):
 socket.create_connection = refused
 with triton_dist.init() as world: print(world)
 """
+STAY_A_WHILE = """
+import atexit, time
+import triton_dist
+atexit.register(time.sleep, 1.0)  # runs behind what init() registers
+try:
+    triton_dist.init()
+finally:
+    print("failed", flush=True)
+"""
 AGREE_AND_STAY = """
 import sys
 import triton_dist
@@ -98,6 +108,24 @@ def test_something_silent_listens_there(rank: int) -> None:
         with by_hand([rank], 2, port, TRITON_DIST_INIT_TIMEOUT="2") as pes:
             [error] = errors_of(pes)
     assert f"127.0.0.1:{port}" in error and "another program listens there" in error and "MASTER_PORT" in error, error
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_something_silent_ends_while_the_process_does(rank: int) -> None:
+    """No thread comes back from torch's client then: it would abort the process, behind the error."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with by_hand([rank], 2, port, STAY_A_WHILE, TRITON_DIST_INIT_TIMEOUT="2") as pes:
+            connections = [silent.accept()[0]]
+            assert pes[0].stdout.readline() == "failed\n"
+            silent.settimeout(0.0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    connections.append(silent.accept()[0])
+            for connection in connections:
+                connection.close()
+            [error] = errors_of(pes)
+            assert pes[0].wait() == 1 and "another program listens there" in error, error  # the last line
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])

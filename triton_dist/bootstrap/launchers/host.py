@@ -15,10 +15,8 @@ import struct
 import threading
 import time
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
-from triton_dist.bootstrap.deadline import within
 from triton_dist.bootstrap.framing import peer_of
 from triton_dist.bootstrap.launchers import tcp
 from triton_dist.bootstrap.process import Process
@@ -35,8 +33,6 @@ def store(name: str, pe: int, seconds: float) -> Store:
     Raises:
         RuntimeError: PE 0 does not open it within ``seconds``.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
     # A digest, since a launcher's name may exceed the length of an address.
     address = f"\0triton_dist/{os.geteuid()}/{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}"
     if pe == 0:
@@ -47,8 +43,7 @@ def store(name: str, pe: int, seconds: float) -> Store:
     server, port = _ask(address, seconds)
     while True:
         try:
-            limit = timedelta(seconds=2)
-            opened = within(4.0, partial(TCPStore, "127.0.0.1", port, None, False, limit, wait_for_workers=False))
+            opened = tcp.client("127.0.0.1", port, 2.0)
         except (RuntimeError, TimeoutError):
             if not server.is_running():
                 raise RuntimeError(f"PE 0 is lost: its process {server.pid} ended before all PEs had arrived") from None

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from triton_dist.bootstrap.deadline import within
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["listen", "means_loopback", "open_store", "serve", "store"]
+__all__ = ["client", "listen", "means_loopback", "open_store", "serve", "store"]
 
 _MARK = "triton_dist/PE 0"
 """The key that marks a store as opened by a PE 0."""
@@ -44,7 +45,7 @@ def store(host: str, port: int, seconds: float, *, serves: bool) -> Store:
     if why := _why_no_connection(host, port, until):
         raise _no_answer(host, port, seconds, why)
     try:
-        return _connect(host, port, max(until - time.monotonic(), _CONNECT_SECONDS))
+        return client(host, port, max(until - time.monotonic(), _CONNECT_SECONDS))
     except TimeoutError:
         if why := _why_no_connection(host, port, 0.0):  # it was there, and has ended
             raise _no_answer(host, port, seconds, why) from None
@@ -121,11 +122,33 @@ def serve(listener: socket.socket, host: str, seconds: float) -> Store:
     return TCPStore(host, port, None, True, limit, wait_for_workers=False, master_listen_fd=fd)
 
 
-def _connect(host: str, port: int, seconds: float) -> Store:
+def client(host: str, port: int, seconds: float) -> Store:
+    """A client of the store at ``host:port``.
+
+    Raises:
+        RuntimeError: nothing listens there. TimeoutError: it does not answer within ``seconds`` and two more.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     limit = timedelta(seconds=seconds)
-    return within(seconds + _SLACK_SECONDS, lambda: TCPStore(host, port, None, False, limit, wait_for_workers=False))
+    return _within(seconds, port, lambda: TCPStore(host, port, None, False, limit, wait_for_workers=False))
+
+
+def _within(seconds: float, port: int, call: Callable[[], Store]) -> Store:
+    """A call of torch's that connects to ``port``, with its own time limit of ``seconds``, which may not work."""
+    before = set(os.listdir("/proc/self/fd"))
+
+    def cut() -> None:
+        for descriptor in set(os.listdir("/proc/self/fd")) - before:
+            with contextlib.suppress(OSError):  # it is no socket, or closed
+                connection = socket.socket(fileno=int(descriptor))
+                try:
+                    if connection.getpeername()[1] == port:
+                        connection.shutdown(socket.SHUT_RDWR)
+                finally:
+                    connection.detach()  # it is torch's
+
+    return within(seconds + _SLACK_SECONDS, call, cut)
 
 
 def _serve(host: str, port: int, seconds: float) -> Store:
@@ -141,8 +164,9 @@ def _serve(host: str, port: int, seconds: float) -> Store:
     try:
         # Multi-tenant: if init_process_group() opens a store at the same address in this process, before or after this
         # one, both get the same store.
-        opened: Store = within(
-            seconds + _SLACK_SECONDS,
+        opened: Store = _within(
+            seconds,
+            port,
             lambda: TCPStore(
                 host, port, None, True, limit, wait_for_workers=False, multi_tenant=True, master_listen_fd=fd
             ),
@@ -159,7 +183,7 @@ def _serve(host: str, port: int, seconds: float) -> Store:
 def _of_another(host: str, port: int) -> Store | None:
     """The store at ``host:port`` if another PE 0 has opened it; else None."""
     try:
-        found = _connect(host, port, _SECOND_SECONDS)
+        found = client(host, port, _SECOND_SECONDS)
         until = time.monotonic() + _MARK_SECONDS
         while not within(_SECOND_SECONDS, lambda: found.check([_MARK])):
             if time.monotonic() > until:

@@ -330,9 +330,11 @@ def gemm_all_scatter(
     activation: str | None = None,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``a`` · B on every PE, from each PE's columns ``b`` of B. Arguments as of :func:`all_gather_gemm`.
+    """``a`` · B on every PE, from each PE's columns ``b`` of B. Arguments as of :func:`all_gather_gemm`, but ``a``
+    has the same elements on every PE, which is not checked: each PE multiplies its ``b`` by its own.
 
-    Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
+    Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension. The gradient of
+    ``a`` is this PE's share, of its columns; the sum over PEs is that of an ``a`` that all PEs have.
     """
     scales = _scales(a, scale_a, scale_b)
     result: torch.Tensor = _call(
