@@ -128,7 +128,6 @@ def test_warps_and_programs_of_one_place_are_told_together(said: list[str]) -> N
     look_twice(pe)
     (line, _) = said
     assert "program (0, 0, 0)" not in line or "and" in line
-
     assert "more at /lib/meet.py:79 (called at /lib/barrier.py:20) waits in a loop" in line
     assert "!= 0 from PE 2, seen 0" in line
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 __all__ = ["within"]
@@ -15,7 +15,7 @@ __all__ = ["within"]
 Result = TypeVar("Result")
 
 
-_CUT_SECONDS = 3.0  # in which most calls end whose connections are cut; torch connects again, and then again
+_CUT_SECONDS = 3.0  # in which most calls end whose connections are cut; torch connects several times
 
 
 def within(seconds: float, call: Callable[[], Result], cut: Callable[[], None] | None = None) -> Result:
@@ -53,7 +53,7 @@ def _end(thread: threading.Thread, cut: Callable[[], None]) -> None:
     prints would hide the error that the process ends with."""
     if not thread.is_alive():
         return
-    with _silence():
+    with suppress(OSError), _silence():  # too many files are open
         until = time.monotonic() + _CUT_SECONDS
         while thread.is_alive() and time.monotonic() < until:
             cut()
