@@ -71,7 +71,7 @@ struct WaitRecord {
   int32_t cmp;    // the dialect's Cmp
   uint32_t ticks;
   uint32_t number;   // of the report, from 1; written last, 0 while the other fields are written
-  uint32_t programs; // of the grid; 0 if unknown
+  uint32_t programs; // of the grid, modulo 2^32; 0 if unknown
 };
 
 /// The parameters of a kernel's wait reports. All zeros: no reports.
