@@ -92,7 +92,11 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         return current.world
     if current.launch is not None and current.launch.detector is not None:
         current.launch.detector.end()
-    current.launch = launch = discover(group, comm)
+    try:
+        current.launch = launch = discover(group, comm)
+    except KeyboardInterrupt as error:
+        exit_report.say_in_one_line(error, "init() waited for the other PEs")
+        raise
     if current.process != os.getpid():
         atexit.register(_leave)
         os.register_at_fork(after_in_child=current.leave)

@@ -61,6 +61,9 @@ def test_worlds_follow_each_other() -> None:
         world.finalize()
         assert world.finalized
         assert not triton_dist.is_initialized()
+        for ask in (lambda world: world.heap_free, lambda world: world.is_reachable(0)):
+            with pytest.raises(RuntimeError, match="this world is finalized"):
+                ask(world)
 
 
 def test_worlds_that_have_ended_are_released() -> None:

@@ -282,6 +282,9 @@ def test_how_many_programs_are_resident_is_the_driver_s_word(monkeypatch: pytest
     kernel = SimpleNamespace(function=77, metadata=SimpleNamespace(num_warps=8, shared=1024))
     monkeypatch.setattr(triton_api, "device_properties", triton_api.device_properties.__wrapped__)
     assert launch_check._resident_programs(kernel) == 3 * 132
+    monkeypatch.setattr(of_process(launch_check.LaunchChecks), "shares_gpu", True)
+    assert launch_check._resident_programs(kernel) == 3 * (132 - 16), "PEs that share a GPU leave out an eighth"
+    del asked[1:]
     assert asked == [(77, 256, 1024)]
     status[0] = 1
     assert launch_check._resident_programs(kernel) == 0, "not known"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import time
@@ -146,6 +147,22 @@ def test_pe_0_comes_late(port: int) -> None:
             for pe in (*early, *late):
                 output, errors = pe.communicate(timeout=HANG_SECONDS)
                 assert pe.wait() == 0 and "of 2 on cpu" in output and not errors, output + errors
+
+
+INTERRUPTED = """
+import os, signal, threading, triton_dist
+threading.Timer(2, os.kill, [os.getpid(), signal.SIGINT]).start()
+triton_dist.init()
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_ctrl_c_while_others_are_waited_for_is_one_line(rank: int, port: int) -> None:
+    with by_hand([rank], 2, port, INTERRUPTED) as [pe]:
+        _, errors = pe.communicate(timeout=HANG_SECONDS)
+        assert pe.wait() == -signal.SIGINT, errors
+    line = r"triton_dist: interrupted at \S+:\d+, in <module>, while init\(\) waited for the other PEs\n"
+    assert re.fullmatch(line, errors), errors
 
 
 @pytest.mark.parametrize("host", ["127.1", "0x7f000001", "LOCALHOST", "localhost.", "::1", "127.0.0.1"])

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from triton_dist.bootstrap.source_lines import is_library, is_ours
 
-__all__ = ["INTERRUPTED", "end_process", "limit_exit", "of", "place", "say"]
+__all__ = ["INTERRUPTED", "end_process", "limit_exit", "of", "place", "say", "say_in_one_line"]
 
 INTERRUPTED = "was interrupted (Ctrl-C)"
 
@@ -38,6 +38,20 @@ def say(line: str) -> None:
 def place(trace: TracebackType | None) -> str:
     """Where in the user's program an error passed."""
     return _user_line(traceback.extract_tb(trace))
+
+
+def say_in_one_line(error: KeyboardInterrupt, doing: str) -> None:
+    """If nothing catches ``error``, the process says one line in place of its traceback."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
+        sys.excepthook = previous
+        if raised is error:
+            say(f"triton_dist: interrupted at {place(trace)}, while {doing}")
+        else:
+            previous(kind, raised, trace)
+
+    sys.excepthook = hook
 
 
 def end_process(reason: str, status: int) -> NoReturn:

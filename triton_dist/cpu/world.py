@@ -161,8 +161,7 @@ class CpuWorld(World):
             " which is the symmetric heap. triton_dist.from_tensor(tensor) gives a symmetric copy, in both worlds"
         )
 
-    @property
-    def heap_free(self) -> int:
+    def _free_bytes(self) -> int:
         return self._allocator.free
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:

@@ -9,6 +9,7 @@ import torch
 
 from triton_dist import environment, triton_api
 from triton_dist.bootstrap.launch import Launch
+from triton_dist.gpu.shared_gpu import multiprocessors_to_fill
 from triton_dist.world.gpus import Gpu
 
 __all__ = ["choose_device", "gpu_at", "why_not_nvshmem"]
@@ -47,18 +48,12 @@ def choose_device(launch: Launch) -> tuple[torch.device, bool]:
 
 
 def gpu_at(index: int, shared: bool) -> Gpu:
-    """The GPU of this number in this process.
-
-    Where PEs share it, an eighth of the multiprocessors is left out: CUDA's Multi-Process Service tells each of two
-    processes with halves of an H200 that it has 66 of the 132, but runs no more programs than 126 hold, so that some of
-    a grid that fills its half wait for the end of the other process's kernel, which may be waiting for them.
-    """
+    """The GPU of this number in this process, as PEs may use it that share it or not."""
     properties = triton_api.device_properties(index)
-    multiprocessors = properties["multiprocessor_count"]
     return Gpu(
         torch.cuda.get_device_name(index),
         torch.cuda.get_device_capability(index),
-        multiprocessors - multiprocessors // 8 if shared else multiprocessors,
+        multiprocessors_to_fill(properties["multiprocessor_count"], shared=shared),
         properties["max_shared_mem"],
         getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0),
         os.environ.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0"),

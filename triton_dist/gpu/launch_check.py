@@ -21,6 +21,7 @@ from typing import Any
 
 from triton_dist import environment, triton_api
 from triton_dist.gpu import module_state
+from triton_dist.gpu.shared_gpu import multiprocessors_to_fill
 from triton_dist.gpu.waiting_kernels import PlacedLauncher, WaitingKernels
 from triton_dist.process_state import of_process
 
@@ -69,6 +70,8 @@ class LaunchChecks:
 
     memory: SymmetricMemory | None = None
     """The present world's."""
+    shares_gpu: bool = False
+    """Whether PEs of the present world share a GPU."""
 
 
 def install() -> None:
@@ -250,4 +253,5 @@ def _resident_programs(kernel: Any) -> int:
     )
     if status != 0:
         return 0
-    return blocks.value * triton_api.device_properties(triton_api.current_device())["multiprocessor_count"]
+    multiprocessors = triton_api.device_properties(triton_api.current_device())["multiprocessor_count"]
+    return blocks.value * multiprocessors_to_fill(multiprocessors, shared=of_process(LaunchChecks).shares_gpu)

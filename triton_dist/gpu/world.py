@@ -113,6 +113,7 @@ class GpuWorld(World):
             self.pe, self.n_pes, self.device, place, launch.detector, wait_timeout, aborts_waits
         )
         of_process(WaitingKernels).bind(self._wait_reports.fill)
+        of_process(LaunchChecks).shares_gpu = self.shares_gpu
         of_process(LaunchChecks).memory = SymmetricMemory(
             contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
             freed=self._heap.is_freed,
@@ -144,8 +145,7 @@ class GpuWorld(World):
             self.abort()  # NVSHMEM has taken its heap down
             raise
 
-    @property
-    def heap_free(self) -> int:
+    def _free_bytes(self) -> int:
         return self._heap.free_bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:

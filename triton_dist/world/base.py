@@ -135,8 +135,9 @@ class World(NotCopied, ABC):
         """Whether this PE's loads and stores reach the symmetric memory of ``pe``: ``shmem_ptr`` is not null.
 
         Raises:
-            ValueError, TypeError: as of :meth:`check_pe`.
+            ValueError, TypeError: as of :meth:`check_pe`. RuntimeError: the world is finalized.
         """
+        self.check_live()
         pe = self.check_pe(pe)
         near = not self._hosts.pretended or pe in self._hosts.of(self.pe).pes
         return near and self._maps(pe)
@@ -246,9 +247,17 @@ class World(NotCopied, ABC):
         """A symmetric tensor on the memory of ``tensor``. *Collective.* See :func:`triton_dist.register_tensor`."""
 
     @property
-    @abstractmethod
     def heap_free(self) -> int:
-        """Bytes of the symmetric heap that are not allocated. Dropped tensors count until they are collected."""
+        """Bytes of the symmetric heap that are not allocated. Dropped tensors count until they are collected.
+
+        Raises:
+            RuntimeError: the world is finalized.
+        """
+        self.check_live()
+        return self._free_bytes()
+
+    @abstractmethod
+    def _free_bytes(self) -> int: ...
 
     def collect(self) -> int:
         """Give back what was dropped on all PEs; how many tensors that was. *Collective.*

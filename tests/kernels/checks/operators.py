@@ -147,6 +147,10 @@ def check_mistakes(world: Any) -> None:
     ):
         with raises(ValueError, r"b has no elements: its shape is \(3, 0\)"):
             call(a, b[:, :0])
+    with raises(TypeError, "all_reduce: reduce_grad is of type bool, not str"):
+        functional.all_reduce(a, reduce_grad="no")  # type: ignore[arg-type]
+    with raises(TypeError, r"all_gather: rows is of type Optional\[int\], not float"):
+        functional.all_gather(a, rows=2.5)  # type: ignore[arg-type]
     with raises(ValueError, "algorithm must be auto"):
         functional.all_gather(a, algorithm="fast")
     with raises(ValueError, "algorithm must be auto"):

@@ -15,6 +15,7 @@ backward passes: on every PE the same tensors require gradients.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -61,7 +62,17 @@ def _call(operator: str, *arguments: Any) -> Any:
     """``torch.ops.triton_dist.<operator>(*arguments)``; where nothing is compiled in the shortest way."""
     if torch.compiler.is_compiling():
         return getattr(_ops, operator)(*arguments)
-    return _OPERATORS[operator](*arguments)
+    try:
+        return _OPERATORS[operator](*arguments)
+    except RuntimeError as error:
+        if (wrong := _WRONG_TYPE.search(str(error))) is None:
+            raise
+        expected, argument, found = wrong.groups()
+        raise TypeError(f"{operator}: {argument} is of type {expected}, not {found}") from None
+
+
+_WRONG_TYPE = re.compile(r"Expected a value of type '(.*?)' for argument '(\w+)' but instead found type '(.*?)'")
+"""What PyTorch says of an argument that is not of the operator's schema."""
 
 
 def _scales(operand: torch.Tensor, *scales: torch.Tensor | float | None) -> list[torch.Tensor | None]:
