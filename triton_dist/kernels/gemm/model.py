@@ -169,8 +169,9 @@ def _tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dty
     config = choose(a, c, _SMS)
     rows, columns = config.tiles(c)
     tile = config.round_seconds(k, dtype, _SMS)
-    every = rounds(len(rows) * len(columns), config.k_steps(a), _SMS)
-    return sum(tile / parts + (_SPLIT if parts > 1 else 0) for _, parts in every)
+    k_steps = config.k_steps(a)
+    every = rounds(len(rows) * len(columns), k_steps, _SMS)
+    return sum(tile * now.steps(k_steps) / k_steps + (_SPLIT if now.parts > 1 else 0) for now in every)
 
 
 def _between_hosts(

@@ -4,20 +4,24 @@ The order is the policy of an operation: tiles that other PEs need first come fi
 come last. Tiles that are computed together share rows of A and columns of B, which then come from the L2 cache.
 
 Tiles that do not fill the last round of all programs may be split along K, so that no program idles while others
-compute a whole tile. Parts of a tile are of equal length and run at the same time, in step with those of its
-neighbours, so that they share operands in the cache. Their sums are added as in a binomial tree: eight take three steps
-one after the other, where one program that adds them all takes seven.
+compute a whole tile. Parts of a tile run at the same time, in step with those of its neighbours, so that they share
+operands in the cache. They are of equal length, or the last ones are shorter, and the programs that are left compute
+those of several tiles one after the other (docs/decisions/0143). Their sums are added as in a binomial tree: eight take
+three steps one after the other, where one program that adds them all takes seven.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["Schedule", "Tile", "added_up", "grouped", "groups_of", "make_schedule", "rounds"]
+__all__ = ["Round", "Schedule", "Tile", "added_up", "grouped", "groups_of", "make_schedule", "rounds"]
 
 MIN_STEPS = 8  # of a part of a tile: reducing shorter ones costs more than they save
 MAX_PARTS = 8
+_SPLIT_STEPS, _TURN_STEPS = 12, 4
+"""Steps along K that take as long as splitting whole tiles does, and what each turn of shorter parts adds (0143)."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,30 @@ class Schedule:
     slots: int
 
 
+class Round(NamedTuple):
+    """Tiles that are computed at the same time.
+
+    Attributes:
+        tiles: how many.
+        parts: of each tile, along K.
+        turns: of how many tiles a program computes the last parts, one after the other. These are as much shorter.
+    """
+
+    tiles: int
+    parts: int = 1
+    turns: int = 1
+
+    def cuts(self, k_steps: int) -> list[int]:
+        """Where the parts of so many steps begin, and where the last one ends."""
+        whole = self.turns * (self.parts - 1) + 1  # in lengths of the last part
+        return [-(-k_steps * self.turns * part // whole) for part in range(self.parts)] + [k_steps]
+
+    def steps(self, k_steps: int) -> int:
+        """How many steps the program has that has most of them."""
+        first, last = self.cuts(k_steps)[1], k_steps - self.cuts(k_steps)[-2]
+        return max(first, self.turns * last)
+
+
 def groups_of(rows: range, most: int) -> list[range]:
     """Groups of up to ``most`` rows, as few as can be, and alike: a row by itself would load all of B for no other, in
     a round that waits for memory."""
@@ -57,19 +85,31 @@ def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, 
                 yield row, column
 
 
-def rounds(tiles: int, k_steps: int, programs: int, *, split: bool = True) -> list[tuple[int, int]]:
-    """How many tiles are computed at a time, round after round, and in how many parts.
+def rounds(tiles: int, k_steps: int, programs: int, *, split: bool = True) -> list[Round]:
+    """Which tiles are computed at a time, round after round.
 
     Args:
         k_steps: how many blocks along K a tile has.
         split: whether the last round's tiles may be split along K.
     """
     whole, rest = divmod(tiles, programs)
-    found = [(programs, 1)] * whole
+    found = [Round(programs)] * whole
     if rest:
-        parts = min(programs // rest, k_steps // MIN_STEPS, MAX_PARTS) if split else 1
-        found.append((rest, max(1, parts)))
+        found.append(_last_round(rest, k_steps, programs) if split else Round(rest))
     return found
+
+
+def _last_round(tiles: int, k_steps: int, programs: int) -> Round:
+    """The round of fewer tiles than programs."""
+    parts = max(1, min(programs // tiles, k_steps // MIN_STEPS, MAX_PARTS))
+    equal, left = Round(tiles, parts), programs - tiles * parts
+    if not left or parts == MAX_PARTS:
+        return equal
+    uneven = Round(tiles, parts + 1, -(-tiles // left))
+    shortest = k_steps - uneven.cuts(k_steps)[-2]
+    saved = equal.steps(k_steps) - uneven.steps(k_steps)
+    costs = _TURN_STEPS * uneven.turns + (_SPLIT_STEPS if parts == 1 else 0)
+    return uneven if shortest >= MIN_STEPS and saved > costs else equal
 
 
 def added_up(parts: int) -> list[tuple[int, int, int]]:
@@ -106,15 +146,17 @@ def make_schedule(
     """
     lists: list[list[tuple[int, ...]]] = [[] for _ in range(programs)]
     slots, left = 0, tiles
-    for count, parts in rounds(len(tiles), k_steps, programs, split=split):
-        now, left = left[:count], left[count:]
-        for i, tile in enumerate(now):
+    for now in rounds(len(tiles), k_steps, programs, split=split):
+        count, parts, cuts = now.tiles, now.parts, now.cuts(k_steps)
+        for i, tile in enumerate(left[:count]):
             for part, (slot, inputs, first) in enumerate(added_up(parts)):
-                begin, stop = k_steps * part // parts, k_steps * (part + 1) // parts
                 place = (slots + slot if part else -1, inputs, slots + first)
-                # Neighbours get the same part of neighbouring tiles.
-                lists[part * count + i].append((tile.row, tile.column, begin, stop, *place, tile.pe))
+                # Neighbours get the same part of neighbouring tiles; some more tiles' last parts come behind those.
+                before = part * count
+                program = before + i % (programs - before)
+                lists[program].append((tile.row, tile.column, cuts[part], cuts[part + 1], *place, tile.pe))
             slots += parts - 1
+        left = left[count:]
     for sent in forwarded:
         lists.append([(tile.row, tile.column, 0, 0, -1, 0, 0, tile.pe) for tile in sent])
     starts = [0]

@@ -69,5 +69,5 @@ def symmetric_flags(comm: Communicator, words: int) -> torch.Tensor:
 
 
 def sums_of_parts(comm: Communicator) -> torch.Tensor:
-    """Float32 memory for the parts of tiles of one launch, of which each program has one at most."""
+    """Float32 memory for the parts of tiles of one launch, of which there are no more than programs."""
     return comm.own(GemmMemory).sums()
