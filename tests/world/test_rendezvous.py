@@ -6,6 +6,7 @@ import contextlib
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -111,6 +112,28 @@ def test_something_silent_listens_there(rank: int) -> None:
     assert f"127.0.0.1:{port}" in error and "another program listens there" in error and "MASTER_PORT" in error, error
 
 
+def test_something_that_speaks_first_listens_there() -> None:
+    """What it says tells the user what it is; torch's client would print pages of it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = server.accept()[0]
+                    connections.append(connection)
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.2p1\r\n")
+
+        connections: list[socket.socket] = []
+        threading.Thread(target=greet, daemon=True).start()
+        port = server.getsockname()[1]
+        with by_hand([1], 2, port) as pes:
+            _, errors = pes[0].communicate(timeout=HANG_SECONDS)
+        server.shutdown(socket.SHUT_RDWR)
+    error = errors.strip().splitlines()[-1]
+    assert f"another program listens at 127.0.0.1:{port}, which says 'SSH-2.0-OpenSSH_9.2p1': set MASTER_PORT" in error
+    assert "frame #" not in errors
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_something_silent_ends_while_the_process_does(rank: int) -> None:
     """No thread comes back from torch's client then: it would abort the process, behind the error."""
@@ -189,6 +212,21 @@ except OSError:
     with by_hand([0], 2, port, program) as pes:
         [error] = errors_of(pes)
     assert "cannot open the rendezvous store" in error and "too many files are open (ulimit -n)" in error, error
+
+
+FEW_FILES = """
+import os, resource, triton_dist, triton_dist.cpu.world, torch.distributed
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1 + LEFT,) * 2)
+triton_dist.init()
+"""
+
+
+@pytest.mark.parametrize(("rank", "left", "what"), [(0, 2, "open"), (0, 8, "open"), (1, 0, "connect to")])
+def test_few_files_can_be_opened(rank: int, left: int, what: str, port: int) -> None:
+    """Torch has other words for that, as "Failed to init uv loop", or ends the process."""
+    with by_hand([rank], 2, port, FEW_FILES.replace("LEFT", str(left)), MASTER_ADDR="127.0.0.1") as pes:
+        [error] = errors_of(pes)
+    assert f"cannot {what} the rendezvous store" in error and "too many files are open (ulimit -n)" in error, error
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import ipaddress
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -25,6 +26,10 @@ _MARK = "triton_dist/PE 0"
 _MARK_SECONDS = 1.0
 _CONNECT_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.01, 0.25  # between two attempts to connect, doubled each time
+_GREETING_SECONDS = 0.01  # within which a server on a near host has said something, if it speaks first
+_GREETING_BYTES = 60
+_NO_DESCRIPTORS = errno.EMFILE, errno.ENFILE
+_STORES_DESCRIPTORS = 12  # a store and its client take fewer
 _SECOND_SECONDS = 5.0  # time limit for the answer of a store that exists already
 _SLACK_SECONDS = 2.0  # torch's own time limit, if it works, comes first: its error says more
 
@@ -78,15 +83,33 @@ def _ask(host: str, port: int, until: float) -> str:
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
-            socket.create_connection((host, port), _CONNECT_SECONDS).close()
-        except OSError as error:
-            why = str(error)
-        else:
+            with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
+                _refuse_greeting(connection, host, port)
             return ""
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTORS:
+                raise RuntimeError(
+                    f"cannot connect to the rendezvous store at {host}:{port}: too many files are open (ulimit -n)"
+                ) from None
+            why = str(error)
         if time.monotonic() + pause > until:
             return why
         time.sleep(pause)
         pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+
+def _refuse_greeting(connection: socket.socket, host: str, port: int) -> None:
+    """RuntimeError if the other side speaks first, as many servers do, and no store does."""
+    connection.settimeout(_GREETING_SECONDS)
+    try:
+        said = connection.recv(_GREETING_BYTES)
+    except TimeoutError:
+        return
+    if said:
+        raise RuntimeError(
+            f"another program listens at {host}:{port}, which says {said.decode(errors='replace').strip()!r}: set"
+            " MASTER_PORT to a port that is free on the host of PE 0, the same on all PEs"
+        )
 
 
 def open_store(host: str, seconds: float) -> tuple[Store, int]:
@@ -155,6 +178,8 @@ def _serve(host: str, port: int, seconds: float) -> Store:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     limit = timedelta(seconds=seconds)
+    if _few_descriptors():
+        raise _cannot_open(host, port, "")
     try:
         fd = _listen(host, port).detach()
     except OSError as error:
@@ -195,7 +220,7 @@ def _of_another(host: str, port: int) -> Store | None:
 
 
 def _cannot_open(host: str, port: int, reason: str, error: OSError | None = None) -> RuntimeError:
-    if error is not None and error.errno in (errno.EMFILE, errno.ENFILE):
+    if _few_descriptors() or (error is not None and error.errno in _NO_DESCRIPTORS):
         return RuntimeError(
             f"PE 0, process {os.getpid()}, cannot open the rendezvous store at {host}:{port}: too many files are open"
             " (ulimit -n)"
@@ -204,6 +229,14 @@ def _cannot_open(host: str, port: int, reason: str, error: OSError | None = None
         f"PE 0, process {os.getpid()}, cannot open the rendezvous store at {host}:{port} ({reason}): set"
         " MASTER_ADDR to an address of PE 0's host and MASTER_PORT to a port that is free there, the same on all PEs"
     )
+
+
+def _few_descriptors() -> bool:
+    """Whether a store may find too few: torch says so in other words, or ends the process."""
+    try:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/proc/self/fd")) < _STORES_DESCRIPTORS
+    except OSError:
+        return True
 
 
 def _listen(host: str, port: int) -> socket.socket:
