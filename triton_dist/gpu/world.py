@@ -298,7 +298,7 @@ class GpuWorld(World):
 
     def _fill_p2p(self, module: module_state.Module) -> None:
         """Write the state of our own library, which kernels of NVSHMEM have, too, if they ask for pretended hosts."""
-        far = [pe for pe in range(self.n_pes) if not self.is_reachable(pe)]
+        far = [pe for pe in range(self.n_pes) if not self._reaches(pe)]
         state = p2p.state(self.pe, self._distances, self._sync.data_ptr(), self._teams.table, far)
         module_state.write(module, p2p.state_symbol(), state)
 

@@ -138,7 +138,9 @@ class World(NotCopied, ABC):
             ValueError, TypeError: as of :meth:`check_pe`. RuntimeError: the world is finalized.
         """
         self.check_live()
-        pe = self.check_pe(pe)
+        return self._reaches(self.check_pe(pe))
+
+    def _reaches(self, pe: int) -> bool:
         near = not self._hosts.pretended or pe in self._hosts.of(self.pe).pes
         return near and self._maps(pe)
 
