@@ -71,7 +71,7 @@ def _end(thread: threading.Thread, done: threading.Event, cut: Callable[[], None
     prints would hide the error that the process ends with."""
     if thread.ident is None or done.is_set():
         return
-    with suppress(OSError), _silence(), _uninterrupted():  # OSError: too many files are open
+    with suppress(OSError, ValueError), _silence(), _uninterrupted():  # too many files are open; not the main thread
         _stop(thread, done)
         until = time.monotonic() + _CUT_SECONDS
         while not done.is_set() and time.monotonic() < until:

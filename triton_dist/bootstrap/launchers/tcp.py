@@ -233,8 +233,9 @@ def _cannot_open(host: str, port: int, reason: str, error: OSError | None = None
 
 def _few_descriptors() -> bool:
     """Whether a store may find too few: torch says so in other words, or ends the process."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
-        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/proc/self/fd")) < _STORES_DESCRIPTORS
+        return most != resource.RLIM_INFINITY and most - len(os.listdir("/proc/self/fd")) < _STORES_DESCRIPTORS
     except OSError:
         return True
 
