@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from equal_parts import equal_parts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,7 +217,7 @@ def test_of_rows_that_were_not_measured_nearly_the_fastest_is_taken(
 ) -> None:
     """Each measured GEMM is chosen by a table that does not know it: what is taken is on average within 2 % of the
     fastest. Times interpolated between rows lost 4 %. All were measured with tiles in equal parts."""
-    monkeypatch.setattr(schedule, "_last_round", equal_parts)
+    monkeypatch.setattr(schedule, "_last_round", schedule._equal_parts)
     known = files.shipped(gpu, n_pes).entries
     lost: dict[str, list[float]] = {}
     for case, times in known.items():

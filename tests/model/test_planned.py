@@ -15,7 +15,6 @@ pytest.importorskip("simpy", reason="the extra `model` is not installed")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import slices_of_hosts
-from equal_parts import equal_parts
 from model_error import LOCAL_GEMMS, measured_large_gemms, measured_local_gemms, planned
 from planned_gemms import ALGORITHMS, Gemm, graph_of, simulated
 
@@ -134,7 +133,7 @@ def test_a_wait_for_what_nobody_does_is_an_error() -> None:
 
 def test_the_rate_is_that_of_local_gemms(monkeypatch: pytest.MonkeyPatch) -> None:
     """``sm.flops`` was measured on such, with tiles in equal parts; nothing of it was fitted to fused ones."""
-    monkeypatch.setattr(schedule, "_last_round", equal_parts)
+    monkeypatch.setattr(schedule, "_last_round", schedule._equal_parts)
     cases = measured_local_gemms()
     assert len(cases) == 2 * len(LOCAL_GEMMS)
     assert all(planned(case, H200) == pytest.approx(case.microseconds, rel=0.08) for case in cases)

@@ -85,30 +85,37 @@ def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, 
                 yield row, column
 
 
-def rounds(tiles: int, k_steps: int, programs: int, *, split: bool = True) -> list[Round]:
+def rounds(tiles: int, k_steps: int, programs: int, *, split: bool = True, equal: bool = False) -> list[Round]:
     """Which tiles are computed at a time, round after round.
 
     Args:
         k_steps: how many blocks along K a tile has.
         split: whether the last round's tiles may be split along K.
+        equal: whether into parts of equal length only.
     """
     whole, rest = divmod(tiles, programs)
     found = [Round(programs)] * whole
     if rest:
-        found.append(_last_round(rest, k_steps, programs) if split else Round(rest))
+        last = _equal_parts if equal else _last_round
+        found.append(last(rest, k_steps, programs) if split else Round(rest))
     return found
 
 
+def _equal_parts(tiles: int, k_steps: int, programs: int) -> Round:
+    """The round of fewer tiles than programs, in parts of equal length."""
+    return Round(tiles, max(1, min(programs // tiles, k_steps // MIN_STEPS, MAX_PARTS)))
+
+
 def _last_round(tiles: int, k_steps: int, programs: int) -> Round:
-    """The round of fewer tiles than programs."""
-    parts = max(1, min(programs // tiles, k_steps // MIN_STEPS, MAX_PARTS))
-    equal, left = Round(tiles, parts), programs - tiles * parts
-    if not left or parts == MAX_PARTS:
+    """The same, or one part more of each tile, if that saves more steps than it costs."""
+    equal = _equal_parts(tiles, k_steps, programs)
+    left = programs - tiles * equal.parts
+    if not left or equal.parts == MAX_PARTS:
         return equal
-    uneven = Round(tiles, parts + 1, -(-tiles // left))
+    uneven = Round(tiles, equal.parts + 1, -(-tiles // left))
     shortest = k_steps - uneven.cuts(k_steps)[-2]
     saved = equal.steps(k_steps) - uneven.steps(k_steps)
-    costs = _TURN_STEPS * uneven.turns + (_SPLIT_STEPS if parts == 1 else 0)
+    costs = _TURN_STEPS * uneven.turns + (_SPLIT_STEPS if equal.parts == 1 else 0)
     return uneven if shortest >= MIN_STEPS and saved > costs else equal
 
 
