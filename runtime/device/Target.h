@@ -11,6 +11,7 @@
 //   programs                                   how many there are along it; 0 if unknown
 //   relax                                      what to do between two looks at a word
 //   keepLoop                                   no instruction; LLVM merges the loop that begins with it with no other
+//   keepOrder                                  no instruction; LLVM moves no load or store of memory across it
 //   nanoseconds                                a clock
 //   fetchAdd, fetchAnd, fetchOr, fetchXor, exchange
 //                                              on 32 and 64 bits, relaxed, for the whole system

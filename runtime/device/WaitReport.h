@@ -67,14 +67,15 @@ void report(Global<T> *at, int32_t cmp, T expected, T seen, int32_t site, int32_
   record->address = (uint64_t)at;
   record->expected = (int64_t)expected;
   record->seen = (int64_t)seen;
-  for (int axis = 0; axis < 3; ++axis)
-    record->program[axis] = programId(axis);
-  record->programs = programs(0) * programs(1) * programs(2); // in 32 bits: warps with 24 registers call this, too
-  record->kernel = host.kernel;
   record->site = site;
   record->pe = pe;
   record->cmp = cmp;
   record->ticks = waited;
+  record->kernel = host.kernel;
+  keepOrder(); // what follows takes the registers of the arguments: warps call this whose others are all in use
+  for (int axis = 0; axis < 3; ++axis)
+    record->program[axis] = programId(axis);
+  record->programs = programs(0) * programs(1) * programs(2);
   fenceRelease();
   storeRelaxed(&record->number, number);
 }

@@ -44,6 +44,7 @@ inline uint32_t programId(int axis) {
 inline uint32_t programs(int) { return 0; }
 
 inline void keepLoop() {}
+inline void keepOrder() {}
 inline void relax() { __builtin_amdgcn_s_sleep(1); }
 
 /// The real-time counter, of 100 MHz.

@@ -34,6 +34,7 @@ inline uint32_t threadsInWarp() { return threadsInBlock(); }
 inline void syncWarp() { syncBlock(); }
 
 inline void keepLoop() {}
+inline void keepOrder() {}
 inline void relax() { sched_yield(); }
 
 } // namespace triton_dist::device

@@ -37,6 +37,7 @@ inline uint32_t programs(int axis) {
 inline int64_t nanoseconds() { return __nvvm_read_ptx_sreg_globaltimer(); }
 
 inline void keepLoop() { asm volatile("" ::: "memory"); }
+inline void keepOrder() { asm volatile("" ::: "memory"); }
 inline void relax() {}
 
 /// To be called by all threads with an address before a copy that some threads may have no part in. ptxas keeps what
