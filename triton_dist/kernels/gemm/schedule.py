@@ -65,8 +65,8 @@ class Round(NamedTuple):
 
     def steps(self, k_steps: int) -> int:
         """How many steps the program has that has most of them."""
-        first, last = self.cuts(k_steps)[1], k_steps - self.cuts(k_steps)[-2]
-        return max(first, self.turns * last)
+        cuts = self.cuts(k_steps)
+        return max(cuts[1], self.turns * (k_steps - cuts[-2]))
 
 
 def groups_of(rows: range, most: int) -> list[range]:
